@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
 pub(crate) enum CliCommand {
     /// Serve the files of a folder
     Serve(ServeArgs),
-    /// Serve the built-in site, as without a command
+    /// Serve the built-in site: the same as `dapple` without a command
     Site {
         #[command(flatten)]
         server: ServerArgs,
@@ -139,7 +139,8 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "TIME", default_value = "75s", value_parser = some_time, allow_hyphen_values = true)]
     pub(crate) idle_timeout: Duration,
 
-    /// Slow readers: time limit for a client to receive 8 KiB. It is disconnected if 4 KiB take more than half of this
+    /// Slow readers: time limit for a client to receive 8 KiB. A client that needs more than half of it for 4 KiB is
+    /// disconnected
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = some_time, allow_hyphen_values = true)]
     pub(crate) write_timeout: Duration,
 
@@ -151,7 +152,7 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "FORMAT", default_value = "off")]
     pub(crate) log: LogFormat,
 
-    /// Append the access log to this file instead. SIGHUP reopens it, for log rotation
+    /// Append the access log to this file, not to the standard output. SIGHUP reopens the file, for log rotation
     #[arg(long, value_name = "FILE")]
     pub(crate) log_file: Option<PathBuf>,
 

@@ -73,7 +73,7 @@ impl StartFailure {
         StartFailure(hint)
     }
 
-    /// Makes the error for a file that an option names and that is not in the served folder, if so.
+    /// Checks that a file that an option names is in the served folder, and returns the error if it is not.
     pub(crate) fn missing_file(folder: &Path, option: &str, file: &str) -> Option<StartFailure> {
         let shown = folder.display();
         let name = file.trim_start_matches('/');
@@ -92,7 +92,7 @@ impl StartFailure {
     }
 }
 
-/// The error for an unknown command, if that is what is wrong.
+/// Returns an error with advice if `error` is about an unknown command; `None` for any other error.
 pub(crate) fn unknown_command(error: &clap::Error) -> Option<StartFailure> {
     let of = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),

@@ -29,7 +29,7 @@ const MOST: usize = 4 << 20;
 /// Parts of a request that its log line needs, taken before the service gets the request.
 pub(crate) struct AccessRecord {
     peer: Option<IpAddr>,
-    /// `None` if the first line of the request was missing or malformed.
+    /// Method, target and version of the request; `None` if its first line was missing or malformed.
     asked: Option<(Method, Uri, Version)>,
     host: Option<String>,
     agent: Option<String>,
@@ -79,7 +79,7 @@ impl AccessRecord {
     }
 }
 
-/// The path and the query of a target, without scheme and authority.
+/// Returns the path and the query of a target, without scheme and authority.
 fn path_of(uri: Uri) -> Uri {
     match uri.path_and_query() {
         Some(path) => Uri::from(path.clone()),
@@ -192,7 +192,7 @@ impl AccessLog {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends the line of an answered request. Drops it if too much waits. BOUNDED
+    /// Appends the line of an answered request. Drops the line if too many bytes wait to be written. BOUNDED
     pub(crate) fn write(&self, line: &AccessRecord, status: u16, bytes: u64, took: Duration) {
         let mut text = String::with_capacity(256);
         let now = SystemTime::now();

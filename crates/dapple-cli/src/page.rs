@@ -55,7 +55,7 @@ impl Page {
         response
     }
 
-    /// As [`answer`](Self::answer). A response to HEAD has no body, but its length.
+    /// As [`answer`](Self::answer), for any method. A response to HEAD has no body, only the length of one.
     pub(crate) fn answer_to(mut self, method: &Method, status: StatusCode) -> Response<PageBody> {
         let length = self.body.len();
         if method == Method::HEAD {
@@ -67,7 +67,7 @@ impl Page {
     }
 }
 
-/// Returns the HTML of a 404 page with additional lines in its head, and its text.
+/// Returns the HTML of a 404 page that has `text`, and additional lines in its `<head>`.
 pub(crate) fn not_found(head: &str, text: &str) -> String {
     include_str!("site/404.html").replace("{head}", head).replace("{text}", text)
 }

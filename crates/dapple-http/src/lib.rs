@@ -60,8 +60,8 @@
 //! | the server shuts down, and the [deadline](Serve::shutdown_deadline) passes | the connection is closed without an answer | the same |
 //! | the client disconnects while the response is being sent | the body is dropped: its handler has already ended | the same |
 //!
-//! A client that has sent its next request already (pipelining) and then closes is noticed to be gone only when that was
-//! read; one that resets its connection, at once.
+//! If a client has already sent its next request (pipelining) and then closes its connection, the server notices that only
+//! when it reads the next request. It notices a reset at once.
 //!
 //! If a handler panics, the server answers 500 and keeps the connection. A service that returns an error ends its
 //! connection (HTTP/1) or its stream (HTTP/2) without an answer, as with hyper. If the body was too large, too late

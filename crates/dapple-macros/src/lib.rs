@@ -11,9 +11,15 @@ mod options;
 use options::AttributeOptions;
 use proc_macro::{Delimiter, Group, Span, TokenStream, TokenTree};
 
-/// Runs an `async fn main` on a runtime, as `dapple::run` does.
+/// Runs an `async fn main` on a runtime, as `dapple::run` does. Use it on the `main` of a program; for other settings
+/// build a `dapple::Runtime`.
 ///
-/// `#[dapple::main(workers = 2)]` sets the number of workers.
+/// The body runs in the main color, on the thread of `main`, and need not be `Send`. Its output is that of `main`: an `Err`
+/// is printed, and the program ends with status 1. When the body returns, all tasks are cancelled, get a second to end by
+/// themselves, and are then dropped. If the runtime cannot be started, `main` panics.
+///
+/// `#[dapple::main(workers = 2)]` sets the number of workers; without it there is one for each processor that the program
+/// may use.
 ///
 /// ```
 /// #[dapple::main]
@@ -81,7 +87,9 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// | option | | without it |
+/// # Options and environment
+///
+/// | option | meaning | without it |
 /// |---|---|---|
 /// | `sim` | runs it in simulations | runs it once, on a runtime |
 /// | `cancel_everywhere` | runs it in simulations, cancelled at each wait | |
@@ -90,12 +98,12 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// | `allow_errors` | any error passes where the body is disturbed, with `cancel_everywhere` | only cancellations pass |
 /// | `waits = 5000` | the number of waits for each seed, with `cancel_everywhere` | 1000, evenly drawn |
 ///
-/// | variable | |
+/// | environment variable | meaning |
 /// |---|---|
 /// | `DAPPLE_SEED=17` | runs this seed alone |
 /// | `DAPPLE_CANCEL=3:late` | runs this wait and mode alone, with `cancel_everywhere` |
 /// | `DAPPLE_SEEDS=5000` | sets the number of seeds with `sim`, in place of the test's own number: for a nightly run |
-/// | `DAPPLE_TRACE=FILE` | writes the trace of the run that failed to a file; `-` is stderr |
+/// | `DAPPLE_TRACE=FILE` | writes the trace of the failed run to a file; `-` is stderr |
 #[proc_macro_attribute]
 pub fn test(options: TokenStream, item: TokenStream) -> TokenStream {
     let function = expand("dapple::test", options, item);

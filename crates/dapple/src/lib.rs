@@ -1,7 +1,9 @@
-//! An async runtime in which every task has a color.
+//! An async runtime for network services on Linux, in which every task has a color.
 //!
-//! Tasks of the same color run one after the other, in order. Tasks of different colors run in parallel.
-//! State that belongs to a color needs no lock, and cannot deadlock.
+//! * **Colors**: tasks of the same color run one after the other, in order. Tasks of different colors run in parallel.
+//!   State that belongs to a color needs no lock, and cannot deadlock.
+//! * **Exact cancellation**: a cancelled wait returns [`Cancelled`] and has had no effect, or it returns its result.
+//! * **Relief and limits**: a handler that blocks holds up no other. Work that cannot be served in time is refused early.
 //!
 //! ```
 //! use dapple::{Color, ColorCell};
@@ -41,7 +43,7 @@
 //! | call code that blocks | [`blocking`](blocking()) | a pool of threads that grows and shrinks |
 //! | let other tasks run | [`task::yield_now`], [`task::yield_to`] | a task that is always ready yields automatically, after 128 results |
 //! | pass a value along with a request (task-local) | [`task::Local`] | |
-//! | shut down with a time limit, and see which tasks were left | [`Runtime::shutdown`], [`runtime::Shutdown`] | |
+//! | shut down with a time limit, and see which tasks were still running | [`Runtime::shutdown`], [`runtime::Shutdown`] | |
 //!
 //! **State**
 //!
@@ -78,18 +80,18 @@
 //! | use TCP, UDP, Unix sockets, pipes | [`net::TcpListener`], [`net::TcpStream`], [`net::UdpSocket`], [`net::UnixListener`], [`net::UnixStream`], [`net::UnixDatagram`], [`net::pipe()`] | with futures-io's traits; hyper's and tokio's by the features `hyper` and `tokio-io` |
 //! | look up a host name | [`net::lookup()`] | |
 //! | wait for any file descriptor | [`net::AsyncFd`] | |
-//! | read and write: by lines, by lengths, copying | [`io::AsyncReadExt`], [`io::AsyncWriteExt`], [`io::BufReader`], [`io::copy`](io::copy()), [`io::copy_bidirectional`] | errors say how far it got |
+//! | read and write: by lines, by lengths, copying | [`io::AsyncReadExt`], [`io::AsyncWriteExt`], [`io::BufReader`], [`io::copy`](io::copy()), [`io::copy_bidirectional`] | errors say how far the operation got |
 //! | use files | [`fs`] | the functions of `std::fs`, on io_uring or the pool |
 //! | use the terminal | [`io::stdin`](io::stdin()), [`io::stdout`](io::stdout()), [`io::stderr`](io::stderr()) | |
 //! | start programs; hear signals | [`process::Command`], [`signal::shutdown`], [`signal::ctrl_c`], [`signal::signal`](signal::signal()) | |
-//! | write callbacks instead of tasks | [`event`] | beside tasks, in colors |
+//! | write callbacks instead of tasks | [`event`] | they run beside tasks, and have colors |
 //! | serve HTTP | the crate `dapple-http` | axum, tower and hyper services, files, TLS |
 //!
 //! **Overload, priorities, insight, tests**
 //!
 //! | to | use | |
 //! |---|---|---|
-//! | refuse work that cannot be served in time | [`limit::Limit`] | by waiting time, by number; before it has begun |
+//! | refuse work that cannot be served in time | [`limit::Limit`] | before it begins; bounds on waiting time and on numbers |
 //! | keep going when a task blocks or computes | nothing; tune by [`runtime::Builder::stall_after`] | a stuck worker is replaced until it comes back |
 //! | run urgent work first | [`sched::Priority`], [`Color::set_priority`] | each level keeps a share |
 //! | bring your own scheduling policy | [`sched::Policy`] | |
@@ -129,7 +131,7 @@
 //!
 //! # Supported
 //!
-//! Linux from 5.11 on, 64 bits; Rust from 1.95 on. Older kernels work, without what they lack: before 5.11
+//! 64-bit Linux, kernel 5.11 or newer, and Rust 1.95 or newer. On older kernels parts are missing: before 5.11
 //! (`epoll_pwait2`) timers are later by up to 1 ms, before 5.6 files go to the pool for blocking calls, before 5.3 there
 //! is no [`process`].
 

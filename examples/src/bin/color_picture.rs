@@ -2,8 +2,9 @@
 //!
 //! You learn how to run a program in virtual time and read its trace: which worker ran which task, when, in which color.
 //!
-//! Run it: `cargo run -p examples --bin color_picture > docs/guide/src/colors.svg`. A simulation is the same on every machine,
-//! so the picture changes only if the program or the scheduler does; `cargo test -p examples` compares it.
+//! Run it: `cargo run -p examples --bin color_picture > docs/guide/src/colors.svg`. No second terminal is needed. A
+//! simulation is the same on every machine, so the picture changes only if the program or the scheduler does;
+//! `cargo test -p examples` compares the file with a run.
 
 use std::fmt::Write;
 

@@ -7,9 +7,8 @@
 //!
 //! # Invariants
 //!
-//! * **BY-THE-SOCKET**: that a client gets on, or does not, is noted where the socket takes bytes or has no room
-//!   ([`Wire`]), also while it is flushed or closed. That rustls took bytes into its buffer says little: it may be the
-//!   last time for long.
+//! * **BY-THE-SOCKET**: the progress of a client is noted where the socket takes bytes or has no room ([`Wire`]), also while
+//!   the stream is flushed or closed. Bytes that rustls takes into its buffer are no progress of the client.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};

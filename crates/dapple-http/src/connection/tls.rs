@@ -68,8 +68,8 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// As [`from_files`](Self::from_files); then the certificate is the one that it was. Also if this was made of a
-    /// `ServerConfig`, whose `cert_resolver` renews it or not.
+    /// As [`from_files`](Self::from_files). Also if this `Tls` was made from a `ServerConfig`: then the `cert_resolver` of
+    /// that configuration chooses the certificate, and has to renew it. After an error the old certificate stays in use.
     ///
     /// # Examples
     ///

@@ -1,6 +1,6 @@
 //! The page that lists a folder.
 //!
-//! To read a folder with all that is in it takes milliseconds, of a thread of the pool and of a processor.
+//! Reading a folder and the sizes of its files takes a thread of the pool, and a processor, for milliseconds.
 //!
 //! # Invariants
 //!

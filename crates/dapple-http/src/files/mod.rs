@@ -1,5 +1,7 @@
 //! A folder as a service: [`files`].
 //!
+//! # Inside
+//!
 //! ```text
 //! request ─ path ──────────── store ─────────── page ─ answer ─ body
 //!           decoded, checked  │ known: no        form,   conditions, ranges
@@ -7,7 +9,7 @@
 //!                             └ single_flight: one looks ─ root: openat2, beneath ─ dapple::fs
 //! ```
 //!
-//! Why it is as it is: docs/design/files_service.md.
+//! docs/design/files_service.md has the decisions and their reasons.
 
 mod answer;
 mod body;

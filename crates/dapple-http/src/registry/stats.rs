@@ -7,13 +7,13 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use crate::registry::Server;
 
-/// The right to read the statistics of a server while it runs, made by [`Serve::stats`](crate::Serve::stats). Clones read
-/// the same server. After its end they read its totals.
+/// Reads the statistics of a server while it runs; made by [`Serve::stats`](crate::Serve::stats). Clones read the same
+/// server. After the server's end, [`snapshot`](Self::snapshot) returns its totals.
 #[derive(Clone)]
 pub struct StatsReader(pub(crate) ServerCounters);
 
-/// The statistics of a server at one moment, returned by [`StatsReader::snapshot`]. Numbers that are not said to be of this
-/// moment only grow.
+/// The statistics of a server at one moment, returned by [`StatsReader::snapshot`]. [`open`](Self::open) is the number at
+/// that moment; all other numbers count from the start of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerStats {

@@ -62,9 +62,10 @@ impl std::fmt::Debug for Within<'_> {
 /// * tower: `Service<Request<Body>> + Clone`, and with it axum's `Router`;
 /// * hyper: `Service<Request<Body>> + Clone` or `Service<Request<Incoming>> + Clone`, such as `service_fn`.
 ///
-/// With hyper's `Incoming` the limits on bodies hold as well, but that is done from outside: the
-/// [time](crate::Serve::body_timeout) runs also if the service waits for something else than the body, and with
-/// HTTP/2 there is no such time limit, and a limit of size only where the length is declared. Prefer [`Body`].
+/// Prefer [`Body`] to hyper's `Incoming`, for which the limits on bodies are weaker:
+///
+/// * the [time limit](crate::Serve::body_timeout) counts also while the service waits for something other than the body;
+/// * with HTTP/2 there is no time limit, and the limit of size holds only for bodies with a declared length.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be served",
     label = "not a service",

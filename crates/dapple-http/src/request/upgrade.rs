@@ -49,7 +49,7 @@ use crate::error::Error;
 ///
 /// # Errors
 ///
-/// If the request did not ask for it, or was answered with something else.
+/// If the request did not ask for an upgrade, or the response was not 101 (or 200 to `CONNECT`).
 ///
 /// # Cancellation
 ///

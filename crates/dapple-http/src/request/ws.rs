@@ -31,8 +31,8 @@
 //! # Shutdown
 //!
 //! A graceful shutdown waits for WebSockets until its [deadline](crate::Serve::shutdown_deadline), and then cuts them
-//! without a `Close`. To end them at once and with a goodbye, share a [`watch`](dapple::channel::watch) of which each of
-//! them hears:
+//! without a `Close`. To end them at once and with a goodbye, give each of them a receiver of a
+//! [`watch`](dapple::channel::watch) that changes at shutdown:
 //!
 //! ```
 //! use axum::{Router, extract::State, response::Response, routing::any};
@@ -263,6 +263,11 @@ pub struct WebSocket {
 impl WebSocket {
     /// Receives the next message. `None` means that the connection has ended. Pings and the peer's `Close` are
     /// answered automatically.
+    ///
+    /// # Errors
+    ///
+    /// If the connection breaks, the peer violates the protocol, or a message is longer than
+    /// [`max_message_size`](WebSocketUpgrade::max_message_size); if the wait was cancelled.
     ///
     /// # Cancellation
     ///

@@ -32,8 +32,8 @@ use crate::server::listen::Listener;
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: nothing more is accepted; connections finish what was begun, and are closed. *Scope cancelled*: as
-/// if [`shutdown_on`](Serve::shutdown_on) had said so; returns what was served.
+/// *Dropped early*: nothing more is accepted; connections finish what was begun, and are closed. *Scope cancelled*:
+/// shuts down gracefully, as by [`shutdown_on`](Serve::shutdown_on), and returns the totals.
 ///
 /// # Examples
 ///
@@ -129,9 +129,9 @@ impl<L, H> Serve<L, H> {
     /// 503 and `Retry-After`, and the service does not see them. Give one limit to several servers, colors and tasks
     /// to bound them together.
     ///
-    /// Without a call of this, there is a limit of [50 ms over 500 ms](Limit::delay). [`Limit::depth`] has no effect
-    /// here, since a request waits on its connection, where it is the only one. To stop accepting connections while
-    /// there is no room, give the same limit to the listener as well.
+    /// The default is a limit of [50 ms over 500 ms](Limit::delay). [`Limit::depth`] has no effect here, because requests
+    /// do not wait in a queue of the limit. To stop accepting connections while there is no room, give the same limit to
+    /// the listener as well.
     pub fn limit(mut self, limit: Limit) -> Self {
         self.limit = RequestLimit::new(Some(limit));
         self
@@ -187,9 +187,9 @@ impl<L, H> Serve<L, H> {
     /// Timeout for slow readers: a client that takes longer than this to receive 8 KiB while the server waits for it
     /// is disconnected. 30 seconds by default.
     ///
-    /// The server checks twice in that time: a client that receives less than 4 KiB in a half, after the first one,
-    /// is disconnected. Over TCP the system reports the bytes received. Over a Unix socket progress shows when the
-    /// socket has room again, and with HTTP/2 when a window opens that was shut.
+    /// The server checks at the end of each half of this time. From the second half on, a client that has received less
+    /// than 4 KiB in a half is disconnected. Over TCP the system reports the bytes received. Over a Unix socket the server
+    /// sees progress only when the socket has room again, and with HTTP/2 when a window opens that was shut.
     pub fn write_timeout(mut self, limit: Duration) -> Self {
         self.settings.write_timeout = limit;
         self

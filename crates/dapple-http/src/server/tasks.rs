@@ -6,15 +6,15 @@
 //! hyper is given again. Then hyper takes over. With HTTP/1 all requests are polled in this very task; with HTTP/2 each
 //! stream is a task with a color of its own.
 //!
-//! The timer of a connection is one for all that a client can be slow at.
-//! It is entered for the deadline of the moment, and left where it is when the connection gets on: when it fires too
-//! early, it is entered again. So a request costs a look at the clock, and no timer.
+//! A connection has one timer, whatever its client is slow at. The timer is entered for the deadline of the moment, and stays
+//! there when the client makes progress. If the timer fires before the deadline that holds then, it is entered again. So a
+//! request costs a look at the clock, and no timer.
 //!
 //! # Invariants
 //!
-//! * **ENTERED**: a timer that is left where it is was polled when the task's budget was not spent: one that is polled
-//!   when it is does not enter itself, but wakes the task. So after it was set it is polled once more, first of all
-//!   that the task does.
+//! * **ENTERED**: a timer that stays where it is was polled while the task's budget was not spent. (A timer that is polled
+//!   with a spent budget does not enter itself, but wakes the task.) So after the timer was set, the task polls it once more,
+//!   before anything else.
 
 use std::future::poll_fn;
 use std::io;

@@ -1,23 +1,23 @@
 //! Handlers that declare the states they touch by their arguments, as in Node.Scala, for an axum `Router`.
 //!
 //! A handler is a plain function. Beside axum's extractors it may take [`Read`] and [`Write`] of states that live in
-//! a [`Shared`], as many as it needs. It is called when all of them can be had at once, and has them
-//! for as long as it runs. So what it does to them is done as a whole, and there is no lock to forget or to take in
-//! the wrong order:
+//! a [`Shared`], as many as it needs. It is called once all of these states are available together, and has them until
+//! it returns. So other handlers see all of its changes or none, and there is no lock to forget or to take in the wrong
+//! order:
 //!
-//! * those that touch no state run in parallel with everything;
-//! * those that read a state run in parallel with others that read it;
-//! * one that writes a state has it alone.
+//! * handlers without a state run in parallel with all others;
+//! * handlers that read a state run in parallel with others that read it;
+//! * a handler that writes a state has it alone.
 //!
 //! No annotation is needed: the types of the arguments declare the access. The compiler also checks that the states
 //! exist: each is taken from the router's state by axum's [`FromRef`], and a router without it does not compile.
 //!
 //! # Blocking and waiting
 //!
-//! The function may block or compute for as long as it likes: the runtime notices, and other connections go on, but
-//! for those that want what it has. It cannot await. A handler that waits for something else, or that computes
-//! without needing its states for that, is an ordinary `async` handler of axum's with `State<Shared<T>>`, and asks
-//! for the state where it needs it; both kinds can share their states.
+//! The function may block or compute for a long time: other connections go on, except handlers that need the same states.
+//! It cannot await. For a handler that awaits, or that computes for long without its states, write an ordinary `async`
+//! handler of axum with `State<Shared<T>>`, which takes the state only where it needs it. Both kinds can share their
+//! states.
 //!
 //! # Examples
 //!
@@ -261,7 +261,7 @@ pub trait StateArgument<S>: 'static {
     where
         Self: 'g;
 
-    /// Returns the state, found in that of the router.
+    /// Takes this argument's state out of the router's state, by axum's `FromRef`. Called by [`stateful`].
     fn find(state: &S) -> Shared<Self::Value>;
 
     /// Returns the request for access. Called by [`stateful`].
@@ -270,8 +270,8 @@ pub trait StateArgument<S>: 'static {
     /// Makes the argument of the function from the access. Called by [`stateful`].
     fn give<'a, 'g>(guard: <Self::Access<'a> as Access>::Guard<'g>) -> Self::Given<'g>;
 
-    /// Waits for access to this state, and calls `f` with it: the short way for a function with one state. Fails if the wait
-    /// was cancelled; then `f` has not run.
+    /// Waits for access to this state, and calls `f` with it. [`stateful`] calls it for a function with one state. Returns
+    /// `Cancelled` if the wait was cancelled; then `f` has not run.
     fn alone<R: Send>(
         shared: &Shared<Self::Value>,
         f: impl FnOnce(Self::Given<'_>) -> R + Send,

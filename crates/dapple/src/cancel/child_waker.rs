@@ -1,12 +1,12 @@
 //! The waker of a child of a scope, and the part of the child that its wakers share.
 //!
-//! Only the poller of the scope polls a child, and touches its future or output. All that others can do is to push the child
-//! to the scope's ready list, once, by its waker, and to keep its memory.
+//! Only the poller of the scope polls a child, and touches its future or output. Other threads can only push the child to
+//! the scope's ready list, once, by its waker, and keep the child's memory.
 //!
 //! # Invariants
 //!
 //! * **IN-LINE-ONCE**: the thread that changes `queued` to true pushes the child to the scope's ready list. `queued` is
-//!   changed back before the child is polled, by a step that sees all that the threads did which found it true.
+//!   changed back before the child is polled, by a step that acquires all writes of the threads that found it true.
 //! * **BIASED**: while a child belongs to its scope, its count of references is too large by BIAS. So the references that the
 //!   polling thread counts in its context cannot make the count reach zero. A child in the ready list has a reference.
 //! * **SCOPE-LIVES**: while a child belongs to its scope, the poller of the scope keeps the [`CancelScope`]. A child that

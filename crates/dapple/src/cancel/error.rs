@@ -23,8 +23,8 @@ impl From<Cancelled> for io::Error {
     }
 }
 
-/// Whether an I/O error says that the wait was cancelled, itself or as one of its
-/// sources: libraries wrap errors.
+/// Whether an I/O error reports that its wait was cancelled. It also looks at the errors that this error wraps, since
+/// libraries wrap them. Use it to tell the end of a task from a failure of its I/O.
 ///
 /// # Examples
 ///

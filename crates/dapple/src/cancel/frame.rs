@@ -1,11 +1,11 @@
 //! The cancellation stack: the scopes and shields around the code that a thread polls.
 //!
-//! A poll inside of a scope pushes a [`CancelFrame`] for as long as it takes. A wait that is polled walks the stack: it is
-//! cancelled if any scope around it is, up to the first [`shield`](crate::shield), or if its task is. So a cancel is seen at
-//! once, wherever it happens.
+//! A poll inside of a scope pushes a [`CancelFrame`] for as long as the poll takes. A wait that is polled walks the stack: it is
+//! cancelled if any scope around it is, up to the first [`shield`](crate::shield), or if its task is. So a wait that is polled
+//! sees a cancel at once, from whichever thread it came.
 //!
-//! To be seen is not enough for waits that rest: they must be polled. A cancel wakes the poller of the scope, which polls all
-//! children that were started in it. A wait that is polled with another waker than that (a combinator's) registers it: see
+//! A wait that rests must be polled to see the cancel. So a cancel wakes the poller of the scope, which polls all children
+//! that were started in the scope. A wait that is polled with another waker (a combinator's) registers that waker: see
 //! `item`.
 //!
 //! # Invariants

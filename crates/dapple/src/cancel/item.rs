@@ -13,8 +13,9 @@
 //!   scope, a `timeout`, the task that polls it) sets the scope's flag before it returns: a scope registers itself with all
 //!   that is around it before the first task is spawned in it, and again whenever it is polled elsewhere. That goes from
 //!   scope to scope, through the tasks that were spawned in them.
-//! * **ALL-TELL**: of several threads that cancel the same thing at the same time, each sets all those flags before it
-//!   returns, though another was the first: that one may not have got so far. The thread that sets a flag first wakes.
+//! * **ALL-TELL**: if several threads cancel the same task or scope at the same time, each of them sets all these flags
+//!   before it returns, also if another thread was first, because that thread may not have set all of them yet. The thread
+//!   that is the first to set a flag wakes the waits.
 
 use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;

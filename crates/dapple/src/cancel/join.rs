@@ -45,7 +45,7 @@ use crate::task::{Target, Task, sealed};
 /// ```
 #[must_use = "dropping a handle detaches its task; say `.detach()` if that is meant"]
 pub struct JoinHandle<T> {
-    /// `None`: the output has been taken, or there never was a task.
+    /// The task; `None` if the output has been taken, or there never was a task.
     task: Option<Task>,
     on_cancel: Item,
     _output: PhantomData<T>,
@@ -71,18 +71,16 @@ impl<T> JoinHandle<T> {
         JoinHandle { task: None, on_cancel: Item::default(), _output: PhantomData }
     }
 
-    /// Asks the task to end by itself: all its waits, now and later, return `Cancelled` if what
-    /// they wait for has not happened. The task goes on running until it returns.
+    /// Asks the task to end by itself: each of its waits, now and later, returns `Cancelled`, or its result if that is
+    /// ready. The task goes on running until it returns. A second call, or one after the task's end, does nothing.
     ///
-    /// If it then waits in nothing of this crate that could return `Cancelled` (a channel of another,
-    /// [`std::future::pending`]), its future is dropped, as by [`abort`](Self::abort), and the handle says
-    /// [`is_aborted`](JoinError::is_aborted). A [`shield`](crate::shield), a file operation that has begun and a scope with
-    /// spawned tasks are waited for; a task that is awake is not dropped. Clean-up after `Cancelled` that awaits a foreign
-    /// future belongs in a [`shield`](crate::shield). Waits of this crate that lie in a collection which is not polled any
-    /// more (a `FuturesUnordered` beside a foreign future that is awaited) keep the task for a second, and are dropped
-    /// with it then. A runtime that ends gives its tasks their time: there nothing is dropped before it is up.
-    ///
-    /// Harmless when the task has ended, and when said twice.
+    /// **Foreign futures.** If the task then waits in no future of this crate that could return `Cancelled` (it waits in a
+    /// channel of another crate, or in [`std::future::pending`]), its future is dropped, as by [`abort`](Self::abort), and
+    /// [`is_aborted`](JoinError::is_aborted) holds for the error of the handle. So put clean-up code that awaits a foreign
+    /// future into a [`shield`](crate::shield). A task is not dropped while it is awake, or waits for a shield, for a file
+    /// operation that has begun, or for a scope with spawned tasks. If it has a wait of this crate that is not polled any
+    /// more (in a `FuturesUnordered`, beside a foreign future that is awaited), the task is dropped after a second. While
+    /// a runtime shuts down, no task is dropped before the time limit of the shutdown.
     ///
     /// # Examples
     ///

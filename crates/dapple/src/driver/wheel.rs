@@ -3,8 +3,8 @@
 //! A level has 256 slots. A slot of the lowest one is a tick, a slot of the next one a whole turn of
 //! the one below. A timer lies in the level of the highest digit (to the base 256) in which its tick
 //! differs from the wheel's own; when the wheel comes to that slot, its timers move down. So within
-//! a level only slots ahead are in use, and the first one in use of the lowest level that has any
-//! comes next.
+//! a level only slots ahead are in use. The next slot to fire is the first used slot of the lowest
+//! level that has any.
 //!
 //! A slot is an array of places, not a linked list: a million timers do not fit into the cache, and
 //! from an array the processor fetches many at a time.

@@ -128,7 +128,8 @@ impl<F, D> Callback<F, D, Anywhere> {
         self
     }
 
-    /// Sets the priority, whatever the color's. It has no effect in the main color. See [`Priority`].
+    /// Sets a priority for this callback alone; without this call it has that of its color. A priority has no effect in
+    /// the main color. See [`Priority`].
     #[inline]
     pub fn priority(mut self, priority: Priority) -> Callback<F, D> {
         self.priority = Some(priority);
@@ -165,8 +166,9 @@ impl<F, D> Callback<F, D, Anywhere> {
 }
 
 impl<F, D> Callback<F, D, OnThisThread> {
-    /// Sets a closure to be called in place of the callback if that will never be called, as `or_else` of a callback that may
-    /// run anywhere. The closure runs on this thread, and need not be `Send`.
+    /// Sets a closure that is called if the callback ends without ever having been called; see
+    /// [`or_else`](Callback::or_else) of a callback that may run anywhere. The closure runs on this thread, and need not be
+    /// `Send`.
     pub fn or_else<G>(self, closure: G) -> Callback<F, DropClosure<G>, OnThisThread>
     where
         G: FnOnce() + 'static,

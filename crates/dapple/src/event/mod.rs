@@ -8,7 +8,7 @@
 //! | [`now`] | as soon as its color is free |
 //! | [`after`], [`at`] | once, at a time |
 //! | [`every`] | again and again |
-//! | [`readable`], [`writable`] | while a file descriptor is |
+//! | [`readable`], [`writable`] | while a file descriptor is readable, or writable |
 //! | [`signal`](signal()) | for each signal |
 //!
 //! All but the first return a [`Registration`]. Dropping it withdraws the callback.
@@ -63,9 +63,9 @@
 //!
 //! * [`now`] callbacks of one color run in the order in which they were submitted, queued together with the
 //!   tasks of the color. Between colors there is no order; a [`Priority`](crate::sched::Priority) is a hint.
-//! * They go ahead of new events: a busy worker asks the kernel for events only now and then, so that events
-//!   do not starve. How often is a [priority of its own](crate::runtime::Builder::event_priority). So work that
-//!   a callback passes on by `now` runs while its data is in the cache.
+//! * Queued callbacks go ahead of new events, so work that a callback passes on by `now` runs while its data is in
+//!   the cache. A busy worker asks the kernel for events at intervals, so that events do not starve;
+//!   [`event_priority`](crate::runtime::Builder::event_priority) sets the interval.
 //! * A repeating callback is called once for each event. Before it is called again, other queued work of its
 //!   color, and other colors, get their turn.
 //!
@@ -89,8 +89,8 @@
 //! # When the runtime ends
 //!
 //! All callbacks are withdrawn, in their colors; [drop closures](Callback::or_else) of callbacks that were
-//! never called are called. A queued `now` is still called, if the runtime is given the time. `run` and
-//! `block_on` end when their future does, however many callbacks there are: a program of callbacks alone
+//! never called are called. A queued `now` is still called, if the time limit of the shutdown allows it. `run`
+//! and `block_on` end when their future does, however many callbacks there are: a program of callbacks alone
 //! awaits [`pending`](std::future::pending), or a value that a callback sends.
 //!
 //! # Callbacks and tasks
@@ -141,7 +141,7 @@
 //!
 //! | there | here |
 //! |---|---|
-//! | `wrap(f, x, y)`: a callback | [`Callback::new`]`(move \|\| f(x, y))`; [`Callback::local`] if it is not `Send`. An argument that is there only later: [`Callback::with`] |
+//! | `wrap(f, x, y)`: a callback | [`Callback::new`]`(move \|\| f(x, y))`; [`Callback::local`] if it is not `Send`. For an argument that is known only later: [`Callback::with`] |
 //! | `cwrap(f, x, y, color)`: in a color | [`.color(&color)`](Callback::color); a number as a color: [`Color::keyed`](crate::Color::keyed) |
 //! | `cpwrap(f, x, y, color, priority)`: with a priority | [`.priority(priority)`](Callback::priority) |
 //! | `fdcb(fd, READ, cb)`, `fdcb(fd, WRITE, cb)` | [`readable`]`(&fd, cb)`, [`writable`]`(&fd, cb)` |

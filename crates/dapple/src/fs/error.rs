@@ -40,7 +40,7 @@ pub struct Failed {
 }
 
 impl Failed {
-    /// Finds it in an error, or in the errors that this error wraps.
+    /// Returns the `Failed` inside of an error, also if other errors wrap it; `None` if there is none.
     #[must_use]
     pub fn of(error: &io::Error) -> Option<&Failed> {
         let mut next: Option<&(dyn Error + 'static)> = Some(error);

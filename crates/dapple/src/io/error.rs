@@ -47,7 +47,7 @@ impl Partial {
         io::Error::new(error.kind(), Partial { done, rest, back, error })
     }
 
-    /// Finds it in an error, or in the errors that this error wraps.
+    /// Returns the `Partial` inside of an error, also if other errors wrap it; `None` if there is none.
     #[must_use]
     pub fn of(error: &io::Error) -> Option<&Partial> {
         let mut next: Option<&(dyn Error + 'static)> = Some(error);

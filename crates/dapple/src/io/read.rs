@@ -22,6 +22,7 @@ const SMALL: usize = 32;
 macro_rules! read_ints {
     ($($(#[$doc:meta])* $name:ident $name_le:ident $int:ty;)*) => {$(
         $(#[$doc])*
+        /// Most significant byte first (big-endian).
         ///
         /// # Errors
         ///
@@ -40,7 +41,7 @@ macro_rules! read_ints {
         }
 
         $(#[$doc])*
-        /// The same, least significant byte first.
+        /// Least significant byte first (little-endian).
         ///
         /// # Errors
         ///
@@ -336,25 +337,25 @@ pub trait AsyncReadExt: AsyncRead {
     }
 
     read_ints! {
-        /// Reads an unsigned number of two bytes, most significant byte first.
+        /// Reads an unsigned number of two bytes.
         read_u16 read_u16_le u16;
-        /// Reads an unsigned number of four bytes, most significant byte first.
+        /// Reads an unsigned number of four bytes.
         read_u32 read_u32_le u32;
-        /// Reads an unsigned number of eight bytes, most significant byte first.
+        /// Reads an unsigned number of eight bytes.
         read_u64 read_u64_le u64;
-        /// Reads an unsigned number of sixteen bytes, most significant byte first.
+        /// Reads an unsigned number of sixteen bytes.
         read_u128 read_u128_le u128;
-        /// Reads a signed number of two bytes, most significant byte first.
+        /// Reads a signed number of two bytes.
         read_i16 read_i16_le i16;
-        /// Reads a signed number of four bytes, most significant byte first.
+        /// Reads a signed number of four bytes.
         read_i32 read_i32_le i32;
-        /// Reads a signed number of eight bytes, most significant byte first.
+        /// Reads a signed number of eight bytes.
         read_i64 read_i64_le i64;
-        /// Reads a signed number of sixteen bytes, most significant byte first.
+        /// Reads a signed number of sixteen bytes.
         read_i128 read_i128_le i128;
-        /// Reads a floating-point number of four bytes, most significant byte first.
+        /// Reads a floating-point number of four bytes.
         read_f32 read_f32_le f32;
-        /// Reads a floating-point number of eight bytes, most significant byte first.
+        /// Reads a floating-point number of eight bytes.
         read_f64 read_f64_le f64;
     }
 }

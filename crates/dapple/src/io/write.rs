@@ -15,6 +15,7 @@ use crate::cancel::wait::Wait;
 macro_rules! write_ints {
     ($($(#[$doc:meta])* $name:ident $name_le:ident $int:ty;)*) => {$(
         $(#[$doc])*
+        /// Most significant byte first (big-endian).
         ///
         /// # Errors
         ///
@@ -32,7 +33,7 @@ macro_rules! write_ints {
         }
 
         $(#[$doc])*
-        /// The same, least significant byte first.
+        /// Least significant byte first (little-endian).
         ///
         /// # Errors
         ///
@@ -290,25 +291,25 @@ pub trait AsyncWriteExt: AsyncWrite {
     }
 
     write_ints! {
-        /// Writes an unsigned number of two bytes, most significant byte first.
+        /// Writes an unsigned number of two bytes.
         write_u16 write_u16_le u16;
-        /// Writes an unsigned number of four bytes, most significant byte first.
+        /// Writes an unsigned number of four bytes.
         write_u32 write_u32_le u32;
-        /// Writes an unsigned number of eight bytes, most significant byte first.
+        /// Writes an unsigned number of eight bytes.
         write_u64 write_u64_le u64;
-        /// Writes an unsigned number of sixteen bytes, most significant byte first.
+        /// Writes an unsigned number of sixteen bytes.
         write_u128 write_u128_le u128;
-        /// Writes a signed number of two bytes, most significant byte first.
+        /// Writes a signed number of two bytes.
         write_i16 write_i16_le i16;
-        /// Writes a signed number of four bytes, most significant byte first.
+        /// Writes a signed number of four bytes.
         write_i32 write_i32_le i32;
-        /// Writes a signed number of eight bytes, most significant byte first.
+        /// Writes a signed number of eight bytes.
         write_i64 write_i64_le i64;
-        /// Writes a signed number of sixteen bytes, most significant byte first.
+        /// Writes a signed number of sixteen bytes.
         write_i128 write_i128_le i128;
-        /// Writes a floating-point number of four bytes, most significant byte first.
+        /// Writes a floating-point number of four bytes.
         write_f32 write_f32_le f32;
-        /// Writes a floating-point number of eight bytes, most significant byte first.
+        /// Writes a floating-point number of eight bytes.
         write_f64 write_f64_le f64;
     }
 }

@@ -16,6 +16,9 @@ use crate::task::{ColorName, Task};
 
 /// A value that only its own color can use, without a lock and without waiting.
 ///
+/// Use it for state of a group of tasks that run in one color. Put it into an `Arc` to share it. Code of another color
+/// reaches the value by [`Color::call`](crate::Color::call), with [`with`](Self::with) inside of the closure.
+///
 /// # Examples
 ///
 /// ```
@@ -51,11 +54,11 @@ enum ColorOwner {
 unsafe impl<T: Send> Sync for ColorCell<T> {}
 
 impl<T> ColorCell<T> {
-    /// A cell of the color that is running on this thread.
+    /// Makes a cell that belongs to the color of the calling task.
     ///
     /// # Panics
     ///
-    /// Where no color is running.
+    /// Outside of a task, and in a [`blocking`](crate::blocking()) call, which has no color.
     #[must_use]
     #[track_caller]
     pub fn new(value: T) -> ColorCell<T> {
@@ -66,7 +69,7 @@ impl<T> ColorCell<T> {
         ColorCell::in_color(&Color::current(), value)
     }
 
-    /// A cell of the given color.
+    /// Makes a cell that belongs to `color`. It can be made anywhere, also outside of a runtime.
     #[must_use]
     pub fn in_color(color: &Color, value: T) -> ColorCell<T> {
         ColorCell::made(color.id(), ColorOwner::Color(color.clone()), value)
@@ -76,7 +79,7 @@ impl<T> ColorCell<T> {
         ColorCell { id, held, borrowed: Cell::new(false), value: UnsafeCell::new(value) }
     }
 
-    /// Calls `f` with the value.
+    /// Calls `f` with the value, and returns its result. It never waits.
     ///
     /// # Panics
     ///
@@ -126,12 +129,12 @@ impl<T> ColorCell<T> {
         }
     }
 
-    /// Mutable access for the owner of the cell.
+    /// Returns a mutable reference to the value, in any color: `&mut self` proves that no other code uses the cell.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    /// The value. For the owner of the cell.
+    /// Returns the value, in any color: no other code can use a cell that is passed by value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }

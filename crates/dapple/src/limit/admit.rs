@@ -208,9 +208,9 @@ impl Limit {
     ///
     /// Use it in a server that has read a request and is about to handle it without spawning a task.
     ///
-    /// The bound [`delay`](Limit::delay) looks at the time that the running task has waited in its queue, if
-    /// the task is [clocked](crate::task::Builder::measure_wait), or else that of its color, if the color has a
-    /// limit. Other work counts as not having waited.
+    /// The bound [`delay`](Limit::delay) needs a waiting time: that of the running task, if it was spawned with
+    /// [`measure_wait`](crate::task::Builder::measure_wait); otherwise that of its color, if the color has a limit.
+    /// Other work counts as not having waited.
     ///
     /// # Errors
     ///
@@ -325,7 +325,8 @@ impl Limit {
         inner.wait_while_open(|| inner.has_room().then_some(())).await
     }
 
-    /// Whether there is room now.
+    /// Whether one more task would be let in now: the limit is open, and none of its bounds is reached. The answer may
+    /// be out of date at once; to take the room, call [`try_admit`](Limit::try_admit).
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.0.has_room()

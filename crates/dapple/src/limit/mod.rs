@@ -1,5 +1,9 @@
 //! Limits (overload protection): bounds on waiting time and on the number of waiting or running tasks.
 //!
+//! Make a [`Limit`], and give it to colors, tasks or listeners. Work beyond its bounds is refused before it begins.
+//!
+//! # Inside
+//!
 //! ```text
 //! mod    Limit and its counts: which task begins, is refused, or is held back
 //! delay  overload detection: the least waiting time over an interval
@@ -7,12 +11,12 @@
 //! admit  for code that waits for room, or asks for itself
 //! ```
 //!
-//! Tasks ask in `lane/limited.rs`.
+//! `lane/limited.rs` asks a limit before the first poll of a task.
 //!
 //! # Invariants
 //!
 //! * **WAITERS-COUNTED**: `waiting` counts the queued tasks that are to begin. When a newcomer is let in and
-//!   an older task is to be refused instead, `owed` counts that one: the next task whose turn comes.
+//!   an older task is to be refused instead, `owed` counts the older one: the next task whose turn comes.
 //! * **RESERVED**: `reserved` of the free places are for tasks that were held back and have been woken. The
 //!   scheduler runs each of them: the task begins, is refused, or leaves, and thereby gives up its
 //!   reservation.
@@ -55,7 +59,7 @@ use delay::Delay;
 /// * [`delay`](Limit::delay) bounds the waiting time, including the time in run queues. If *all* work has
 ///   waited longer than the target for a whole interval, there is overload; a burst, which is over before
 ///   that, passes. During overload, work that has waited for more than half the target is refused when its
-///   turn comes, until an interval passes in which none had to be. So the work that is served is served soon.
+///   turn comes, until an interval passes without a refusal. So the work that is served is served soon.
 /// * [`depth`](Limit::depth) bounds the number of waiting tasks.
 /// * [`concurrency`](Limit::concurrency) bounds the number of tasks that have begun and not ended. The other
 ///   tasks are held back, in order; other tasks of their color run meanwhile.
@@ -145,7 +149,7 @@ pub struct LimitStats {
     pub refused: u64,
     /// Whether there is overload by [`Limit::delay`].
     pub is_over: bool,
-    /// Least waiting time in the interval before this one, if any work began in it.
+    /// Shortest waiting time of the work that began in the last whole interval of [`Limit::delay`]; `None` if none began.
     pub least_delay: Option<Duration>,
 }
 
@@ -242,7 +246,8 @@ impl Limit {
         self.change(|inner| inner.delay = Some(Delay::new(target, interval)))
     }
 
-    /// Bounds the number of waiting tasks.
+    /// Bounds the number of waiting tasks. When one more comes, a waiting task is refused, or the newcomer: see
+    /// [`refusing`](Limit::refusing).
     ///
     /// # Panics
     ///

@@ -43,7 +43,7 @@ macro_rules! halves {
         crate::net::halves::writes!(OwnedWriteHalf, $stream, $addr);
 
         impl OwnedReadHalf {
-            /// Puts the halves of a connection together again.
+            /// Puts the two halves of a connection together again.
             ///
             /// # Errors
             ///
@@ -67,7 +67,7 @@ macro_rules! halves {
                 read.reunite(self)
             }
 
-            /// Drops it without ending the stream. The peer sees the end only when
+            /// Drops the write half, and does not end the stream. The peer sees the end only when
             /// the read half is dropped, too.
             pub fn forget(mut self) {
                 self.1 = false;
@@ -114,7 +114,7 @@ macro_rules! halves {
 macro_rules! reads {
     ($type:ty, $stream:ident, $addr:ty) => {
         impl $type {
-            #[doc = concat!("As [`", stringify!($stream), "::readable`].")]
+            #[doc = concat!("Waits until the stream is readable, at its end, or has an error; see [`", stringify!($stream), "::readable`].")]
             ///
             /// # Errors
             ///
@@ -128,7 +128,7 @@ macro_rules! reads {
                 self.stream().readable().await
             }
 
-            #[doc = concat!("As [`", stringify!($stream), "::try_read`].")]
+            #[doc = concat!("Reads the bytes that are there, without waiting; see [`", stringify!($stream), "::try_read`].")]
             ///
             /// # Errors
             ///
@@ -137,7 +137,7 @@ macro_rules! reads {
                 self.stream().try_read(buffer)
             }
 
-            #[doc = concat!("As [`", stringify!($stream), "::try_read_vectored`].")]
+            #[doc = concat!("Reads into several buffers, without waiting; see [`", stringify!($stream), "::try_read_vectored`].")]
             ///
             /// # Errors
             ///
@@ -174,7 +174,7 @@ macro_rules! reads {
 macro_rules! writes {
     ($type:ty, $stream:ident, $addr:ty) => {
         impl $type {
-            #[doc = concat!("As [`", stringify!($stream), "::writable`].")]
+            #[doc = concat!("Waits until the stream is writable, or has an error; see [`", stringify!($stream), "::writable`].")]
             ///
             /// # Errors
             ///
@@ -188,7 +188,7 @@ macro_rules! writes {
                 self.stream().writable().await
             }
 
-            #[doc = concat!("As [`", stringify!($stream), "::try_write`].")]
+            #[doc = concat!("Writes as many bytes as there is room for, without waiting; see [`", stringify!($stream), "::try_write`].")]
             ///
             /// # Errors
             ///
@@ -197,7 +197,7 @@ macro_rules! writes {
                 self.stream().try_write(bytes)
             }
 
-            #[doc = concat!("As [`", stringify!($stream), "::try_write_vectored`].")]
+            #[doc = concat!("Writes from several slices, without waiting; see [`", stringify!($stream), "::try_write_vectored`].")]
             ///
             /// # Errors
             ///

@@ -490,90 +490,157 @@ impl UdpSocket {
     }
 }
 
-/// Options. Each can fail with the error of its system call.
-#[expect(clippy::missing_errors_doc, reason = "said above, once")]
+/// Options.
 impl UdpSocket {
     /// Takes the pending socket error (`SO_ERROR`), if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         self.0.get().take_error()
     }
 
     /// Whether datagrams may be sent to broadcast addresses.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
     pub fn broadcast(&self) -> io::Result<bool> {
         self.0.get().broadcast()
     }
 
     /// Sets [`broadcast`](Self::broadcast), which is off at first.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
     pub fn set_broadcast(&self, on: bool) -> io::Result<()> {
         self.0.get().set_broadcast(on)
     }
 
     /// The most routers that a datagram may pass.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
     pub fn ttl(&self) -> io::Result<u32> {
         self.0.get().ttl()
     }
 
     /// Sets [`ttl`](Self::ttl).
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.0.get().set_ttl(ttl)
     }
 
-    /// Receives datagrams to a group, on the interface that has this address (`0.0.0.0`: any).
+    /// Joins a multicast group: receives its datagrams, on the interface that has this address (`0.0.0.0`: any).
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
     pub fn join_multicast_v4(&self, group: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
         self.0.get().join_multicast_v4(&group, &interface)
     }
 
-    /// Undoes [`join_multicast_v4`](Self::join_multicast_v4).
+    /// Leaves a multicast group that was joined by [`join_multicast_v4`](Self::join_multicast_v4).
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
     pub fn leave_multicast_v4(&self, group: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
         self.0.get().leave_multicast_v4(&group, &interface)
     }
 
-    /// Receives datagrams to a group, on the interface of this index (0: any).
+    /// Joins a multicast group: receives its datagrams, on the interface of this index (0: any).
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
     pub fn join_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
         self.0.get().join_multicast_v6(group, interface)
     }
 
-    /// Undoes [`join_multicast_v6`](Self::join_multicast_v6).
+    /// Leaves a multicast group that was joined by [`join_multicast_v6`](Self::join_multicast_v6).
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
     pub fn leave_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
         self.0.get().leave_multicast_v6(group, interface)
     }
 
-    /// Whether datagrams to a group come back to this machine.
+    /// Whether multicast datagrams that this socket sends come back to this machine.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
     pub fn multicast_loop_v4(&self) -> io::Result<bool> {
         self.0.get().multicast_loop_v4()
     }
 
     /// Sets [`multicast_loop_v4`](Self::multicast_loop_v4), which is on at first.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
     pub fn set_multicast_loop_v4(&self, on: bool) -> io::Result<()> {
         self.0.get().set_multicast_loop_v4(on)
     }
 
-    /// The most routers that a datagram to a group may pass.
+    /// Time to live of multicast datagrams: the largest number of routers that they may pass.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
     pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
         self.0.get().multicast_ttl_v4()
     }
 
     /// Sets [`multicast_ttl_v4`](Self::multicast_ttl_v4), which is 1 at first.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
     pub fn set_multicast_ttl_v4(&self, ttl: u32) -> io::Result<()> {
         self.0.get().set_multicast_ttl_v4(ttl)
     }
 
-    /// Whether datagrams to a group come back to this machine.
+    /// Whether multicast datagrams that this socket sends come back to this machine.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
     pub fn multicast_loop_v6(&self) -> io::Result<bool> {
         self.0.get().multicast_loop_v6()
     }
 
     /// Sets [`multicast_loop_v6`](Self::multicast_loop_v6), which is on at first.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
     pub fn set_multicast_loop_v6(&self, on: bool) -> io::Result<()> {
         self.0.get().set_multicast_loop_v6(on)
     }
 
     /// The type of service of IPv4 datagrams.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
     pub fn tos(&self) -> io::Result<u8> {
         Ok(rustix::net::sockopt::ip_tos(self.0.get())?)
     }
 
     /// Sets [`tos`](Self::tos).
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
     pub fn set_tos(&self, tos: u8) -> io::Result<()> {
         Ok(rustix::net::sockopt::set_ip_tos(self.0.get(), tos)?)
     }

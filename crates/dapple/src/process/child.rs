@@ -49,7 +49,7 @@ pub struct Child {
     pub stdout: Option<ChildStdout>,
     /// The child's standard error, if it is a pipe.
     pub stderr: Option<ChildStderr>,
-    /// `None` only in `drop`.
+    /// The process of the child; `None` only in `drop`.
     process: Option<Process>,
     kill_on_drop: bool,
 }

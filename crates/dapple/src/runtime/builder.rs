@@ -11,7 +11,8 @@ use crate::sched::{Chosen, Policy, Priority, SchedSettings};
 use crate::task::panics::{OnPanic, PanicReport};
 use crate::world;
 
-/// The settings of a runtime to be built; see [`Runtime::builder`].
+/// Builds a [`Runtime`] with settings of its own: the number of workers, limits on threads, a hook for panics. Make one
+/// by [`Runtime::builder`], which has an example.
 #[derive(Clone, Debug)]
 #[must_use = "call `.build()`"]
 pub struct RuntimeBuilder {

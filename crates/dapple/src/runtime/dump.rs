@@ -28,7 +28,7 @@ use crate::task::{RuntimeShared, Task};
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Dump {
-    /// The tasks.
+    /// One entry for each task that existed.
     pub tasks: Vec<TaskInfo>,
 }
 
@@ -54,19 +54,19 @@ pub struct Dump {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TaskInfo {
-    /// The name given by its builder, or the type of its future.
+    /// Name of the task, given by its builder; otherwise the type of its future.
     pub name: String,
-    /// Number that identifies its color. 0 for a blocking call, which has none.
+    /// Number that identifies the task's color. 0 for a blocking call, which has none.
     pub color: usize,
-    /// Its state.
+    /// Whether the task waits, is to be run, or is a blocking call.
     pub state: TaskState,
-    /// The operation that it waits for, if it waits and the operation was recorded: for tasks with a name
-    /// ([`Builder`](crate::task::Builder)), and for all tasks with the feature `trace`.
+    /// The operation that the task waits for. `None` if it does not wait, or the operation was not recorded: it is for
+    /// tasks with a name ([`Builder`](crate::task::Builder)), and for all tasks with the feature `trace`.
     pub waits_for: Option<&'static str>,
-    /// How long it has not returned from its poll, if its worker is stalled by that; see
+    /// Time that the task has been in one poll, if its worker counts as stalled by it; see
     /// [`stall_after`](crate::runtime::Builder::stall_after).
     pub stuck_for: Option<Duration>,
-    /// Where it was spawned, if that was recorded.
+    /// Place in the source where the task was spawned, if that was recorded.
     pub spawned_at: Option<&'static Location<'static>>,
 }
 
@@ -86,11 +86,11 @@ pub struct TaskInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TaskState {
-    /// It waits.
+    /// The task waits for an event.
     Waiting,
-    /// It is running or queued.
+    /// The task is running, or queued to run.
     Runnable,
-    /// It is a blocking call, running or queued.
+    /// The task is a blocking call, running or queued.
     Blocking,
 }
 

@@ -1,5 +1,10 @@
 //! A runtime: building, entering, inspecting and ending it.
 //!
+//! [`dapple::run`](crate::run) is enough for most programs. For settings, for several runtimes, or to shut down with a time
+//! limit, build a [`Runtime`]. A [`Handle`] uses a runtime from other threads.
+//!
+//! # Inside
+//!
 //! ```text
 //! core      shared by its threads; builder: the settings; on_pool: spawning on the pool for blocking calls
 //! block_on  the main color: run, block_on; main_colors: those that are open
@@ -138,7 +143,7 @@ impl Runtime {
         self.handle.spawn(future)
     }
 
-    /// A snapshot of the scheduler's counters.
+    /// Returns a snapshot of the runtime's counters: tasks, workers, stalls, panics.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.handle.metrics()
@@ -151,7 +156,7 @@ impl Runtime {
         self.handle.files()
     }
 
-    /// Every task, by name and color.
+    /// Returns all tasks, each with its name, color, state and wait. Use it to find out why a program hangs.
     #[must_use]
     pub fn dump(&self) -> Dump {
         self.handle.dump()
@@ -192,8 +197,10 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// A handle to a runtime. It does not keep the runtime from ending. A task that is spawned afterwards ends with
-/// [`is_gone`](crate::JoinError::is_gone).
+/// A handle to a runtime, for threads and code outside of its tasks: it spawns, blocks on futures, and reads counters.
+///
+/// A handle does not keep the runtime from ending. If a task is spawned after that end,
+/// [`is_gone`](crate::JoinError::is_gone) holds for the error of its [`JoinHandle`].
 #[derive(Clone)]
 pub struct Handle {
     core: Arc<Core>,
@@ -219,7 +226,9 @@ impl Handle {
         Handle { core: Core::of(require("Handle::current()", "")).counted() }
     }
 
-    /// Spawns a task with a color of its own.
+    /// Spawns a task with a color of its own, from any thread. Inside of a task, [`spawn`](crate::spawn()) does the same.
+    ///
+    /// If the runtime has ended, [`is_gone`](crate::JoinError::is_gone) holds for the error of the handle.
     ///
     /// # Examples
     ///
@@ -289,7 +298,7 @@ impl Handle {
         Color::keyed_in(self.core.runtime_shared(), key).expect("the runtime has ended")
     }
 
-    /// A snapshot of the scheduler's counters.
+    /// Returns a snapshot of the runtime's counters: tasks, workers, stalls, panics.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         let mut metrics = self.core.sched.metrics();
@@ -306,7 +315,7 @@ impl Handle {
         self.core.files.in_use(self.core.sched.driver_here())
     }
 
-    /// Every task, by name and color.
+    /// Returns all tasks, each with its name, color, state and wait. Use it to find out why a program hangs.
     #[must_use]
     pub fn dump(&self) -> Dump {
         Dump::of(self.core.runtime_shared())

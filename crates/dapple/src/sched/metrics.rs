@@ -21,11 +21,11 @@ use super::worker::Worker;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// One for each worker.
+    /// Counters of each worker, in the order of their indices.
     pub workers: Vec<WorkerMetrics>,
-    /// One for each spare that has replaced a worker so far, whether or not it does now.
+    /// Counters of each spare worker made so far, including spares that rest. A spare replaces a worker that is stuck.
     pub spares: Vec<WorkerMetrics>,
-    /// Spares that do not rest: they replace a stuck worker, or are stuck themselves.
+    /// Number of spare workers that run now: they replace a stuck worker, or are stuck themselves.
     pub spares_running: usize,
     /// How often a worker was found to be stuck in one runnable for longer than
     /// [`stall_after`](crate::runtime::Builder::stall_after).
@@ -34,29 +34,30 @@ pub struct Metrics {
     pub spares_sent: u64,
     /// How often a spare was needed and could not be had; see [`max_spares`](crate::runtime::Builder::max_spares).
     pub stalls_unrelieved: u64,
-    /// The longest of these stalls, including one that still goes on.
+    /// Duration of the longest stall so far, including one that still goes on.
     pub longest_stall: Duration,
     /// Tasks spawned so far, blocking calls included.
     pub spawned: u64,
-    /// Tasks that have ended in any way.
+    /// Tasks that have ended so far, in any way.
     pub finished: u64,
     /// Tasks that a [`Limit`](crate::limit::Limit) has refused before they began.
     pub refused: u64,
     /// Panics that ended a task, a callback or a blocking call, whether or not a handle is there to see them. Panics
     /// of their destructors and of the [hook](crate::runtime::Builder::on_panic) itself are included.
     pub panics: u64,
-    /// Runnables in the shared queue, except those that came from outside just now.
+    /// Runnables (tasks and colors that are ready to run) in the queue that all workers share. It does not count those
+    /// that a thread outside of the runtime has just submitted and no worker has seen.
     pub shared_line: usize,
-    /// Lanes that are queued by priority.
+    /// Number of lanes (colors, or tasks with a color of their own) that wait in the queues by priority.
     pub ranked: usize,
-    /// Workers that sleep.
+    /// Number of workers that sleep now, since they have nothing to run.
     pub sleeping: usize,
-    /// Threads of the pool for blocking calls.
+    /// Number of threads that the pool for blocking calls has now.
     pub blocking_threads: usize,
-    /// Blocking calls that wait for a thread.
+    /// Number of blocking calls that wait for a thread now.
     pub blocking_queued: usize,
-    /// Promised writes that failed when no [`File`](crate::fs::File) was left to report them: it was dropped before
-    /// the write was done, or without a flush after it.
+    /// Writes to files that failed after their [`File`](crate::fs::File) was dropped, so that no call could return the
+    /// error. Flush a file before you drop it.
     pub failed_writes: u64,
 }
 
@@ -82,17 +83,17 @@ impl Metrics {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct WorkerMetrics {
-    /// Runnables run: polls of tasks, and turns of lanes.
+    /// Number of runnables that the worker has run: polls of tasks, and turns of lanes.
     pub runs: u64,
-    /// Successful searches at other workers.
+    /// How often the worker stole from the queue of another worker.
     pub steals: u64,
-    /// Runnables stolen from other workers.
+    /// Number of runnables that it stole; one theft takes several.
     pub stolen: u64,
     /// How often it went to sleep.
     pub sleeps: u64,
     /// How often its run queue was full, and half of it was moved to the shared queue.
     pub overflows: u64,
-    /// Runnables in its queues.
+    /// Number of runnables in its queues now.
     pub queued: usize,
 }
 

@@ -1,4 +1,5 @@
-//! Scheduling settings for programs: [`Priority`], [`Policy`] and limits.
+//! Scheduling settings for programs: the [`Priority`] of tasks and colors, and a [`Policy`], which is a program's own choice of
+//! worker and order.
 //!
 //! # Inside
 //!

@@ -151,7 +151,7 @@ impl Policy for LongestLane {
 pub struct FirstLanes(usize);
 
 impl FirstLanes {
-    /// Weighs the first `lanes` in the queue against each other.
+    /// Makes the policy. Of each worker's queue it compares the first `lanes`, at most [`MOST_WEIGHED`].
     #[must_use]
     pub fn new(lanes: usize) -> FirstLanes {
         FirstLanes(lanes)
@@ -193,8 +193,8 @@ impl LaneView<'_> {
         self.len
     }
 
-    /// The worker that last ran it. If none has, or for a task with a color of its own: the worker that made it
-    /// runnable, or any worker if a thread from outside did.
+    /// Index of the worker that last ran the lane. If none has, or for a task with a color of its own: the worker that
+    /// made the lane runnable, or any worker if a thread outside of the runtime made it runnable.
     #[must_use]
     pub fn home(&self) -> usize {
         self.home
@@ -215,25 +215,25 @@ pub struct WorkerView<'a> {
 }
 
 impl WorkerView<'_> {
-    /// Its index, from 0 on.
+    /// Index of the worker, from 0 on.
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// Number of lanes in its queue.
+    /// Number of lanes that wait in the worker's queue.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.worker.queued()
     }
 
-    /// Whether it has nothing to run.
+    /// Whether the worker has nothing to run.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.worker.is_idle()
     }
 
-    /// Whether it ran this lane last.
+    /// Whether `lane` is the lane that this worker ran last, whose data may still be in its cache.
     #[must_use]
     pub fn ran_last(&self, lane: &LaneView<'_>) -> bool {
         self.worker.last_color() == lane.color
@@ -260,7 +260,7 @@ impl<'a> Workers<'a> {
         self.0.len()
     }
 
-    /// The worker with this index.
+    /// Returns the worker with this index; `None` if there is none.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<WorkerView<'a>> {
         self.0.get(index).map(|worker| WorkerView { index, worker })

@@ -1,5 +1,9 @@
-//! Scopes (structured concurrency): `finish` waits for all children of a scope, and `cancel` cancels them
+//! Scopes (structured concurrency): [`finish`] waits for all children of a scope, and [`Scope::cancel`] cancels them
 //! exactly.
+//!
+//! The functions are at the root of the crate, such as [`dapple::finish`](crate::finish); this module has their types.
+//!
+//! # Inside
 //!
 //! ```text
 //! finish    the future of a scope: its body and its children

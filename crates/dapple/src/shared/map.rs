@@ -88,9 +88,9 @@ pub use self::{
 /// the map and the place. The closure of [`retain`](Self::retain) may use no map.
 ///
 /// The exception is a panic hook, or a destructor that runs while a thread unwinds out of such a closure: it
-/// may use any map, since a second panic would abort the process. If the part of the map that it needs is in
-/// use, by another thread or by this one, it waits about 10 ms. After that, a read finds no value, and a
-/// change does nothing.
+/// may use any map, since a second panic would abort the process. If the part of the map that the call needs is
+/// in use, by another thread or by this one, the call waits about 10 ms. After that, a read finds no value, and
+/// a change does nothing.
 ///
 /// # Hashing
 ///
@@ -137,7 +137,7 @@ impl<K, V> SharedMap<K, V> {
         SharedMap::with_hasher(MapHasher::new())
     }
 
-    /// As [`new`](Self::new), with a name for errors.
+    /// Creates an empty map with a name, which the messages of panics show.
     #[must_use]
     #[track_caller]
     pub fn named(name: impl Into<Cow<'static, str>>) -> SharedMap<K, V> {

@@ -142,7 +142,7 @@ impl<T> Shared<T> {
         Shared::made(None, value)
     }
 
-    /// As [`new`](Self::new), with a name for errors.
+    /// Creates a state with a name, which the messages of errors and panics show.
     ///
     /// # Examples
     ///

@@ -1,28 +1,29 @@
 //! The watchers of one state: every `when` that sleeps until the state has been written.
 //!
-//! A `when` whose condition does not hold *enlists* with each of its states before it leaves them. A writer that leaves
-//! bumps the count of writes and wakes watchers: all that only read, and the first of those that write. A watcher that
-//! has looked, or that goes away, *passes the wake-up on* to the next that has not looked since the last write.
+//! A `when` whose condition does not hold *enlists* with each of its states before it leaves them, and is a *watcher* from
+//! then on. A writer that leaves increments the count of writes and wakes watchers: all that only read, and the first of
+//! those that write. A watcher that has looked, or that goes away, *passes the wake-up on* to the next watcher that has not
+//! looked since the last write.
 //!
 //! ```text
 //! write 7 --> wakes readers r1, r2, r3 together
-//!        \--> wakes w1; its condition fails --> wakes w2; that one takes what it wanted: write 8 --> wakes w1 ...
+//!        \--> wakes w1; its condition fails --> wakes w2; its condition holds, and it writes: write 8 --> wakes w1 ...
 //! ```
 //!
 //! # Invariants
 //!
-//! * **ENLIST-INSIDE**: a watcher enlists, and notes the count of writes, while it is inside of the state. The count is
-//!   changed, and the flag `WATCHED` of the lock is looked at, by a writer that is still inside. So a writer that comes
-//!   after the look of a watcher finds it enlisted, and a watcher never looks twice at one write.
+//! * **ENLIST-INSIDE**: a watcher enlists, and notes the count of writes, while it holds the state's access lock. A writer
+//!   changes the count, and reads the flag `WATCHED` of the access lock, while it still holds that lock. So a writer that
+//!   comes after the look of a watcher finds the watcher enlisted, and a watcher never looks twice at one write.
 //! * **WATCHER-WOKEN**: if a watcher that writes has not looked since the last write, one such watcher has been woken
-//!   and has not looked since (it holds a *token*); or the alarm is set, and will pass it over.
-//! * **PASSED-OVER**: a token whose holder is not polled within some milliseconds counts no more, however often other
-//!   watchers look meanwhile. While a token is out and others wait behind it, an alarm is set in the runtime of the
-//!   waking thread. Outside of a runtime there is no alarm: there, all are woken at once.
-//! * **ROUND-GOES-ON**: a write while a token is out does not send the token back to the first watcher. It goes on to the
-//!   last one, and then round again. So a watcher is reached after as many looks as there are watchers before it,
-//!   however often the state is written meanwhile.
-//! * **LIST-STAYS**: the list of a lock is made once, and freed with the lock.
+//!   and has not looked since (it holds the *token*); or a timer is set, which will pass the holder of the token over.
+//! * **PASSED-OVER**: a token whose holder is not polled within some milliseconds does not count any more, however often
+//!   other watchers look meanwhile. While a token is out and other watchers wait behind its holder, a timer is set in the
+//!   runtime of the waking thread. A thread outside of a runtime has no timer, and wakes all watchers at once.
+//! * **ROUND-GOES-ON**: a write while a token is out does not send the token back to the first watcher. The token goes on
+//!   to the last watcher, and then round again. So a watcher is reached after as many looks as there are watchers before
+//!   it, however often the state is written meanwhile.
+//! * **LIST-STAYS**: the list of an access lock is made once, and freed with the access lock.
 
 use std::ptr::null_mut;
 use std::sync::{Arc, Weak};
@@ -35,7 +36,7 @@ use crate::waitlist::wait::Wakers;
 
 const NONE: u32 = u32::MAX;
 
-/// The list of a lock, if any `when` has waited there. LIST-STAYS
+/// The list of an access lock, if any `when` has waited there. LIST-STAYS
 pub(crate) struct WatchPoint(AtomicPtr<WatchList>);
 
 impl WatchPoint {
@@ -46,7 +47,7 @@ impl WatchPoint {
     /// The list, if it has been made.
     #[inline]
     pub(crate) fn get(&self) -> Option<&WatchList> {
-        // SAFETY: it is freed with the lock, which is borrowed. LIST-STAYS
+        // SAFETY: the list is freed with its access lock, which is borrowed. LIST-STAYS
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
@@ -128,7 +129,7 @@ struct WatchQueue {
     tokens: usize,
     /// How many tokens have been given back.
     returned: u64,
-    /// An alarm is set, at this count of tokens that were given back. PASSED-OVER
+    /// The timer is set, at this count of tokens that were given back. PASSED-OVER
     alarm: Option<u64>,
 }
 
@@ -283,7 +284,7 @@ impl WatchQueue {
         true
     }
 
-    /// Wakes the next watcher that writes, unless one is on its way. `true`: an alarm is to be set. WATCHER-WOKEN
+    /// Wakes the next watcher that writes, unless one is on its way. Returns whether a timer is to be set. WATCHER-WOKEN
     fn pass_on(&mut self, now: u64, wakers: &mut Wakers) -> bool {
         if self.tokens == 0 && !self.wake_next(true, now, wakers) {
             return false;
@@ -444,7 +445,7 @@ impl WatchList {
 }
 
 impl Wake for WatchList {
-    /// The alarm. PASSED-OVER
+    /// Called when the timer fires. PASSED-OVER
     fn wake(self: Arc<Self>) {
         let mut wakers = Wakers::default();
         let mut queue = self.queue.lock();

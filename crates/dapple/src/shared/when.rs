@@ -1,15 +1,15 @@
 //! Several states at once, once a condition holds: [`when`].
 //!
-//! A `when` has one of three forms while it waits. It *enters*: as [`together`](crate::together) does, in the line of a
-//! busy state. It *looks*: inside of all states it calls the closure. It *sleeps*: enlisted with each state
-//! (`watch_list`), until one of them has been written. Then it enters again, and keeps its places in the lists.
+//! A `when` does one of three things in turn. It *enters*, as [`together`](crate::together) does, and queues at a busy
+//! state. It *looks*: while it holds all states, it calls the closure. It *sleeps*, enlisted with each state (`watch_list`),
+//! until one of them has been written. Then it enters again, and keeps its places in the lists.
 //!
 //! # Invariants
 //!
-//! * **NONE-IS-NO-WRITE**: a `when` whose closure returned `None` leaves its states as one that has changed nothing.
-//!   Otherwise two of them would wake each other for ever.
-//! * **ENLISTED-IN-ALL**: a `when` that sleeps is enlisted with each of its states, since before it left the first of
-//!   them. So no write comes between its look and its sleep, whichever state it is to (ENLIST-INSIDE).
+//! * **NONE-IS-NO-WRITE**: when the closure returned `None`, the `when` leaves its states as a caller that has changed
+//!   nothing. Otherwise two such `when`s would wake each other for ever.
+//! * **ENLISTED-IN-ALL**: a `when` enlists with each of its states before it leaves the first of them, and stays enlisted
+//!   while it sleeps. So it misses no write between its look and its sleep, to whichever state (ENLIST-INSIDE).
 
 use std::fmt;
 use std::pin::Pin;
@@ -37,19 +37,19 @@ use crate::world::is_simulated;
 /// | a condition over one, to change it | [`Shared::when`](crate::Shared::when) |
 /// | a condition over one, to read it | `when(a.reading(), \|a\| ...)` |
 ///
-/// **A closure that returns `None` must have changed nothing.** A change that it made stays, and no other `when` is told
-/// of it.
+/// **A closure that returns `None` must have changed nothing.** A change that it made stays, and wakes no other `when`.
 ///
-/// # Who is woken
+/// # Which waiters a write wakes
 ///
-/// After each write: all that only read, together, and of those that write something the one that came first. One whose
-/// condition does not hold, or that was cancelled or dropped, passes the wake-up on to the next. So a write wakes no
-/// crowd, and no `when` sleeps while its condition holds. One that was woken and is not polled for some milliseconds, or
-/// was forgotten, is passed over, wherever there is a runtime. A caller whose condition holds goes ahead at once, as
-/// it does in [`Shared`](crate::Shared#who-comes-when).
+/// After each write of a state, its waiting `when` calls are woken: all readers together, and the first of the writers.
+/// A reader has the state as [`Reading`](crate::shared::Reading) only; all others are writers. If the condition of the
+/// woken writer does not hold, or its wait was cancelled or dropped, it passes the wake-up on to the next. So a write
+/// does not wake all writers at once, and no `when` sleeps while its condition holds. A woken waiter that is forgotten,
+/// or not polled for some milliseconds, is passed over, wherever there is a runtime. A new caller whose condition holds
+/// goes ahead at once, as in [`Shared`](crate::Shared#order-and-fairness).
 ///
-/// What counts as a write: the end of each `write`, `try_write` or `together` that had the state to write, whether or not
-/// its closure changed something, and of a `when` that wrote it and returned `Some`.
+/// A write is the end of each `write`, `try_write` or `together` that had the state to write, whether or not its closure
+/// changed something; and the end of a `when` that had it to write and returned `Some`.
 ///
 /// # Errors
 ///

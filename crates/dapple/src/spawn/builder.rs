@@ -75,11 +75,10 @@ impl<D> Builder<D> {
         self
     }
 
-    /// Sets the priority of the task, whatever its color's. Without it, the task has the priority of its
-    /// color.
+    /// Sets a priority for this task alone. Without this call, the task has the priority of its color.
     ///
-    /// In a color the task still runs in order: the color has the priority of its most urgent waiting task.
-    /// In the main color, and for blocking calls, it has no effect.
+    /// Tasks of one color still run in order: an urgent task makes its color urgent, and does not overtake
+    /// the tasks before it. In the main color, and for blocking calls, a priority has no effect.
     pub fn priority(mut self, priority: Priority) -> Builder<D> {
         self.priority = Some(priority);
         self
@@ -111,11 +110,13 @@ impl<D> Builder<D> {
         self
     }
 
-    /// Measures how long the task has waited for its turn, for [`Limit::try_admit`]. Tasks that it spawns
-    /// with `measure_wait` start with the same waiting time: a connection was waiting while the task that
-    /// accepts it was.
+    /// Measures how long the task has waited for its turn, for [`Limit::try_admit`]. Use it for a task that
+    /// calls `try_admit`, such as the task of a connection.
     ///
-    /// Use it for a task with a color of its own and no priority; a color [with a limit](Color::set_limit)
+    /// Tasks that this task spawns with `measure_wait` start with its waiting time: a connection has waited
+    /// for as long as the task that accepts connections.
+    ///
+    /// It works for a task with a color of its own and no priority. A color [with a limit](Color::set_limit)
     /// measures anyway. The place of the spawn is recorded only if the task has a name, since there may be
     /// many such tasks.
     ///
@@ -290,7 +291,7 @@ impl<G: FnOnce() + Send + 'static> Builder<DropClosure<G>> {
         (Builder { name, color, priority, limit, is_clocked, drop_closure: drops }, drop_closure.0)
     }
 
-    /// As [`Builder::spawn`](Builder#method.spawn).
+    /// Spawns a task; see [`Builder::spawn`](Builder#method.spawn).
     #[track_caller]
     pub fn spawn<F>(self, future: F) -> JoinHandle<F::Output>
     where
@@ -301,7 +302,7 @@ impl<G: FnOnce() + Send + 'static> Builder<DropClosure<G>> {
         builder.spawn_this(OrElse::new(future, closure))
     }
 
-    /// As [`Builder::spawn_local`](Builder#method.spawn_local).
+    /// Spawns a task in the main color; see [`Builder::spawn_local`](Builder#method.spawn_local).
     #[track_caller]
     pub fn spawn_local<F>(self, future: F) -> JoinHandle<F::Output>
     where
@@ -312,7 +313,7 @@ impl<G: FnOnce() + Send + 'static> Builder<DropClosure<G>> {
         builder.spawn_this_local(OrElse::new(future, closure))
     }
 
-    /// As [`Builder::blocking`](Builder#method.blocking).
+    /// Calls `f` where it may block; see [`Builder::blocking`](Builder#method.blocking).
     ///
     /// # Cancellation
     ///

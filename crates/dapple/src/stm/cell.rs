@@ -15,7 +15,7 @@
 //!   value is that of the version. A pointer is not used before the second look.
 //! * **WAITED-LISTED**: an unlocked word has WAITED if and only if the list of waiters is not empty.
 //! * **HANDLES-COUNTED**: `handles` counts the `TVar`s of the cell and the links of waiters in its list. At zero the cell is
-//!   retired (see `realm`), once, and no code locks it any more but transactions that are already under way.
+//!   retired (see `realm`), once, and from then on only transactions that are already under way lock it.
 
 use std::cell::UnsafeCell;
 use std::ptr::{NonNull, null};

@@ -1,8 +1,9 @@
 //! Transactions over variables in memory (STM): [`TVar`] and [`atomically`].
 //!
-//! A transaction reads and writes any number of variables, at one moment for all others. It has no lock that could be
-//! forgotten or taken in the wrong order, and it composes: a function that takes a [`Transaction`] can be a part of any
-//! other transaction. [`Transaction::retry`] waits for a condition over what was read, and does not say by which transaction it will be woken.
+//! A transaction reads and writes any number of variables, and other tasks see all of its writes at one moment. It takes no
+//! lock that could be forgotten or taken in the wrong order. It composes: a function that takes a [`Transaction`] can be a
+//! part of any other transaction. And it waits: [`Transaction::retry`] sleeps until one of the variables that were read is
+//! written, by whichever transaction.
 //!
 //! ```
 //! use dapple::stm::{Abort, TVar, Transaction, atomically};
@@ -30,14 +31,14 @@
 //!
 //! # Rules for the closure
 //!
-//! * It may run several times. So it has no effects but by its transaction: no message is sent, no file is written, no
-//!   counter outside is counted. Put effects into [`Transaction::after_commit`], or after the `await`.
-//! * It returns the errors of its operations, by `?`. An aborted transaction is run again by `atomically`.
-//! * It does not wait: it cannot await, and blocking calls, locks of [`Shared`](crate::Shared) and other transactions inside
-//!   of it panic.
-//! * It keeps its captured values for the next run: to give one away, it clones it (`queue.push(tx, job.clone())`).
-//! * It may fail with an error of its own, which undoes its writes: see [`atomically_or`].
-//! * It is short. A long transaction is aborted by short ones, until it runs alone and holds them up.
+//! * **It may run several times.** So it changes only its variables, through the transaction: it sends no message, writes no
+//!   file, and increments no counter elsewhere. Put such effects into [`Transaction::after_commit`], or after the `await`.
+//! * **It returns the errors of its operations**, by `?`. An aborted transaction is run again by `atomically`.
+//! * **It does not wait**, except by `retry`: it cannot await, and blocking calls, locks of [`Shared`](crate::Shared) and
+//!   other transactions inside of it panic.
+//! * **It keeps its captured values** for the next run: to give one away, clone it (`queue.push(tx, job.clone())`).
+//! * **It may fail** with an error of its own, which undoes its writes: see [`atomically_or`].
+//! * **It is short.** Short transactions abort a long one, until it runs alone and holds them up.
 //!
 //! # Which tool when
 //!
@@ -45,8 +46,8 @@
 //!   [`together`](crate::together()). Each closure runs once, in order, and a value need not be cloned to be changed.
 //! * A condition over such states: [`shared::when`](crate::shared::when).
 //! * Many small variables, of which each transaction touches a few that it finds on its way (accounts, nodes of a list or
-//!   a graph, seats): transactions. Those that touch different variables do not disturb each other, readers disturb no one,
-//!   and alternatives are composed by [`Transaction::or_else`].
+//!   a graph, seats): transactions. Those that touch different variables do not conflict, a transaction that only reads
+//!   conflicts with no other reader and aborts no writer, and [`Transaction::or_else`] composes alternatives.
 //!
 //! # Inside
 //!
@@ -96,11 +97,11 @@ pub use {
     witness::last_stamp,
 };
 
-/// A transaction was aborted, or has called [`Transaction::retry`]. The closure returns it, and is run again when that may
-/// help.
+/// Error of the operations of a [`Transaction`]: it was aborted, or has called [`Transaction::retry`]. Return it from the
+/// closure, by `?`: the closure is run again when another run may succeed.
 ///
-/// It is no error of the program, and cannot be made by one. A closure that may fail with an error of its own is run by
-/// [`atomically_or`].
+/// It is not a failure of the program, and a program cannot make one. Run a closure that may fail with an error of its own
+/// by [`atomically_or`].
 #[derive(Debug)]
 pub struct Abort(());
 

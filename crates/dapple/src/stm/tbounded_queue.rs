@@ -85,7 +85,7 @@ impl<T: Send + Sync + 'static> PlaceRing<T> {
 }
 
 impl<T: Clone + Send + Sync + 'static> TBoundedQueue<T> {
-    /// An empty queue with room for `capacity` values.
+    /// Makes an empty queue with room for `capacity` values.
     ///
     /// # Panics
     ///
@@ -109,13 +109,13 @@ impl<T: Clone + Send + Sync + 'static> TBoundedQueue<T> {
         TBoundedQueue(Arc::new(PlaceRing { head: TVar::new(0), tail: TVar::new(0), capacity, chunks }))
     }
 
-    /// How many values it has room for.
+    /// Returns the capacity of the queue: the largest number of values that it holds, set by [`new`](Self::new).
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.0.capacity
     }
 
-    /// Appends a value. While there is no room, does [`retry`](Transaction::retry).
+    /// Appends a value. If there is no room, calls [`retry`](Transaction::retry): the transaction waits.
     ///
     /// # Errors
     ///
@@ -131,7 +131,7 @@ impl<T: Clone + Send + Sync + 'static> TBoundedQueue<T> {
     ///
     /// # Errors
     ///
-    /// The outer one, if the transaction is aborted: the value is dropped. The inner one is the value.
+    /// `Err`, if the transaction is aborted: the value is dropped. `Ok(Err(value))`, if the value was not put in.
     pub fn try_push(&self, tx: &mut Transaction<'_>, value: T) -> Result<Result<(), T>, Abort> {
         let position = tx.read(&self.0.tail)?;
         let place = self.0.place(position);
@@ -142,7 +142,7 @@ impl<T: Clone + Send + Sync + 'static> TBoundedQueue<T> {
         tx.write(&self.0.tail, self.0.after(position)).map(Ok)
     }
 
-    /// Removes the first value. While the queue is empty, does [`retry`](Transaction::retry).
+    /// Removes the first value, and returns it. If the queue is empty, calls [`retry`](Transaction::retry): the transaction waits.
     ///
     /// # Errors
     ///
@@ -154,7 +154,7 @@ impl<T: Clone + Send + Sync + 'static> TBoundedQueue<T> {
         }
     }
 
-    /// Removes the first value, if there is one.
+    /// Removes the first value, and returns it; `None` if the queue is empty.
     ///
     /// # Errors
     ///
@@ -168,7 +168,7 @@ impl<T: Clone + Send + Sync + 'static> TBoundedQueue<T> {
         Ok(Some(value))
     }
 
-    /// A clone of the first value, which stays. While the queue is empty, does [`retry`](Transaction::retry).
+    /// Returns a clone of the first value, which stays in the queue. If the queue is empty, calls [`retry`](Transaction::retry): the transaction waits.
     ///
     /// # Errors
     ///
@@ -180,7 +180,7 @@ impl<T: Clone + Send + Sync + 'static> TBoundedQueue<T> {
         }
     }
 
-    /// A clone of the first value, which stays, if there is one.
+    /// Returns a clone of the first value, which stays in the queue; `None` if the queue is empty.
     ///
     /// # Errors
     ///
@@ -190,7 +190,7 @@ impl<T: Clone + Send + Sync + 'static> TBoundedQueue<T> {
         tx.read(self.0.place(position))
     }
 
-    /// Whether there is no value.
+    /// Whether the queue is empty, so that [`pop`](Self::pop) would wait.
     ///
     /// # Errors
     ///
@@ -200,7 +200,7 @@ impl<T: Clone + Send + Sync + 'static> TBoundedQueue<T> {
         tx.with(self.0.place(position), Option::is_none)
     }
 
-    /// Whether there is no room.
+    /// Whether the queue is full, so that [`push`](Self::push) would wait.
     ///
     /// # Errors
     ///
@@ -210,7 +210,7 @@ impl<T: Clone + Send + Sync + 'static> TBoundedQueue<T> {
         tx.with(self.0.place(position), Option::is_some)
     }
 
-    /// How many values are in the queue. A transaction that asks conflicts with each push and pop.
+    /// Returns the number of values in the queue. A transaction that calls this conflicts with each push and pop.
     ///
     /// # Errors
     ///

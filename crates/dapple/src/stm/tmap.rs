@@ -39,9 +39,9 @@ const SLOTS: usize = 1 << BITS;
 /// key, by [`wait_for`](Self::wait_for). A cache or a table whose entries are independent is faster in a
 /// [`SharedMap`](crate::SharedMap), which also computes each missing value once.
 ///
-/// Transactions on different keys that are in the map do not conflict. One that adds a key conflicts with others only if
-/// they use the slot of that key: another new key whose hash begins in the same way, or, once, the key that has had the
-/// slot alone.
+/// Transactions on different keys that are in the map do not conflict. A transaction that adds a key conflicts with
+/// another one only if both use the same slot of the table: the other one adds a key whose hash begins with the same bits,
+/// or it uses the key that was alone in that slot until now.
 ///
 /// A clone is another handle of the same map. Values that are returned are cloned, as the transaction may still be undone:
 /// put large ones behind an [`Arc`]. The memory of branches is kept when keys are removed, until [`clear`](Self::clear).
@@ -167,7 +167,7 @@ where
     K: Hash + Eq + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// An empty map.
+    /// Makes an empty map.
     #[must_use]
     pub fn new() -> TMap<K, V> {
         TMap::with_hasher(MapHasher::new())
@@ -180,7 +180,7 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher,
 {
-    /// An empty map that hashes its keys by `hasher`.
+    /// Makes an empty map that hashes its keys by `hasher`.
     #[must_use]
     pub fn with_hasher(hasher: S) -> TMap<K, V, S> {
         TMap { root: TVar::new(TrieSlot::Empty), hasher: Arc::new(hasher) }
@@ -220,7 +220,7 @@ where
         Ok(slot.position(hash, key).map(|at| f(&slot.entries[at].value)))
     }
 
-    /// A clone of the value of a key.
+    /// Returns a clone of the value of a key; `None` if the key is not in the map.
     ///
     /// # Errors
     ///
@@ -233,7 +233,7 @@ where
         self.look(tx, key, V::clone)
     }
 
-    /// A clone of the value of a key. While there is none, does [`retry`](Transaction::retry).
+    /// Returns a clone of the value of a key. If there is none, calls [`retry`](Transaction::retry): the transaction waits.
     ///
     /// # Errors
     ///
@@ -249,7 +249,7 @@ where
         }
     }
 
-    /// Calls `f` with the value of a key, which need not be cloned. `None`: there is none.
+    /// Calls `f` with the value of a key, which need not be cloned. Returns `None` if the key is not in the map.
     ///
     /// # Errors
     ///
@@ -309,7 +309,7 @@ where
         Ok(old)
     }
 
-    /// Calls `f` with a clone of the value of a key, to change it. `None`: there is none.
+    /// Calls `f` with a clone of the value of a key, to change it. Returns `None` if the key is not in the map.
     ///
     /// # Errors
     ///
@@ -382,8 +382,8 @@ where
         TrieSlot::walk(&self.root, tx, &mut call).map(drop)
     }
 
-    /// How many keys are in the map. It counts them, as [`for_each`](Self::for_each) does: a number that each insertion
-    /// would change would make all of them conflict.
+    /// Counts the keys in the map. As [`for_each`](Self::for_each), this reads the whole map, so any change of it is a
+    /// conflict. The map stores no length, since all insertions would conflict on it.
     ///
     /// # Errors
     ///

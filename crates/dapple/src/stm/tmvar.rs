@@ -32,19 +32,19 @@ use super::{Abort, TVar, Transaction};
 pub struct TMVar<T>(TVar<Option<T>>);
 
 impl<T: Clone + Send + Sync + 'static> TMVar<T> {
-    /// A place with this value.
+    /// Makes a place that holds this value.
     #[must_use]
     pub fn new(value: T) -> TMVar<T> {
         TMVar(TVar::new(Some(value)))
     }
 
-    /// A place without a value.
+    /// Makes a place without a value.
     #[must_use]
     pub fn empty() -> TMVar<T> {
         TMVar(TVar::new(None))
     }
 
-    /// Takes the value out. While there is none, does [`retry`](Transaction::retry).
+    /// Takes the value out, and returns it. If there is none, calls [`retry`](Transaction::retry): the transaction waits.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl<T: Clone + Send + Sync + 'static> TMVar<T> {
         }
     }
 
-    /// Takes the value out, if there is one.
+    /// Takes the value out, and returns it; `None` if there is no value.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl<T: Clone + Send + Sync + 'static> TMVar<T> {
         Ok(value)
     }
 
-    /// Puts a value in. While there is one, does [`retry`](Transaction::retry).
+    /// Puts a value in. If there is one already, calls [`retry`](Transaction::retry): the transaction waits.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl<T: Clone + Send + Sync + 'static> TMVar<T> {
     ///
     /// # Errors
     ///
-    /// The outer one, if the transaction is aborted: the value is dropped. The inner one is the value.
+    /// `Err`, if the transaction is aborted: the value is dropped. `Ok(Err(value))`, if the value was not put in.
     pub fn try_put(&self, tx: &mut Transaction<'_>, value: T) -> Result<Result<(), T>, Abort> {
         if !self.is_empty(tx)? {
             return Ok(Err(value));
@@ -93,7 +93,7 @@ impl<T: Clone + Send + Sync + 'static> TMVar<T> {
         tx.write(&self.0, Some(value)).map(Ok)
     }
 
-    /// A clone of the value, which stays. While there is none, does [`retry`](Transaction::retry).
+    /// Returns a clone of the value, which stays. If there is none, calls [`retry`](Transaction::retry): the transaction waits.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl<T: Clone + Send + Sync + 'static> TMVar<T> {
         }
     }
 
-    /// A clone of the value, which stays, if there is one.
+    /// Returns a clone of the value, which stays; `None` if there is no value.
     ///
     /// # Errors
     ///

@@ -80,7 +80,7 @@ impl<T: Send + Sync + 'static> Segment<T> {
 }
 
 impl<T: Clone + Send + Sync + 'static> TQueue<T> {
-    /// An empty queue.
+    /// Makes an empty queue.
     #[must_use]
     pub fn new() -> TQueue<T> {
         let segment = Segment::new();
@@ -88,7 +88,7 @@ impl<T: Clone + Send + Sync + 'static> TQueue<T> {
         TQueue(Arc::new(QueueEnds { head: end(segment.clone()), tail: end(segment) }))
     }
 
-    /// Appends a value.
+    /// Appends a value. It never waits.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl<T: Clone + Send + Sync + 'static> TQueue<T> {
         tx.write(&tail.position, position.wrapping_add(1))
     }
 
-    /// Removes the first value. While the queue is empty, does [`retry`](Transaction::retry).
+    /// Removes the first value, and returns it. If the queue is empty, calls [`retry`](Transaction::retry): the transaction waits.
     ///
     /// # Errors
     ///
@@ -118,7 +118,7 @@ impl<T: Clone + Send + Sync + 'static> TQueue<T> {
         }
     }
 
-    /// Removes the first value, if there is one.
+    /// Removes the first value, and returns it; `None` if the queue is empty.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl<T: Clone + Send + Sync + 'static> TQueue<T> {
         Ok(Some(value))
     }
 
-    /// A clone of the first value, which stays. While the queue is empty, does [`retry`](Transaction::retry).
+    /// Returns a clone of the first value, which stays in the queue. If the queue is empty, calls [`retry`](Transaction::retry): the transaction waits.
     ///
     /// # Errors
     ///
@@ -150,7 +150,7 @@ impl<T: Clone + Send + Sync + 'static> TQueue<T> {
         }
     }
 
-    /// A clone of the first value, which stays, if there is one.
+    /// Returns a clone of the first value, which stays in the queue; `None` if the queue is empty.
     ///
     /// # Errors
     ///
@@ -159,7 +159,7 @@ impl<T: Clone + Send + Sync + 'static> TQueue<T> {
         self.at_head(tx, Option::clone)
     }
 
-    /// Whether there is no value.
+    /// Whether the queue is empty, so that [`pop`](Self::pop) would wait.
     ///
     /// # Errors
     ///
@@ -175,7 +175,7 @@ impl<T: Clone + Send + Sync + 'static> TQueue<T> {
         tx.with(&segment.places[position % PLACES], f)
     }
 
-    /// How many values are in the queue. A transaction that asks conflicts with each push and pop.
+    /// Returns the number of values in the queue. A transaction that calls this conflicts with each push and pop.
     ///
     /// # Errors
     ///

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **BRANDED-BY-ATTEMPT**: `'tx` is a lifetime that the caller of the closure chooses, for which the closure must compile
-//!   whatever it is. So no reference with it outlives the closure, after which the log ends.
+//! * **BRANDED-BY-ATTEMPT**: the caller of the closure chooses the lifetime `'tx`, and the closure must compile for any
+//!   choice. So no reference with that lifetime outlives the closure, after which the log ends.
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -25,11 +25,11 @@ use crate::world;
 /// A running transaction, as the closure of [`atomically`](super::atomically) gets it.
 ///
 /// All its operations return [`Abort`] once the transaction cannot go on: another one has written a variable that this
-/// one has read, or [`retry`](Self::retry) was called. Return that error from the closure, usually by `?`: it is run again
-/// when that may help. A closure that swallows the error gets it again from each later operation, and is run again all the
-/// same.
+/// one has read, or [`retry`](Self::retry) was called. Return that error from the closure, usually by `?`: the closure is
+/// run again when another run may succeed. A closure that ignores the error gets it again from each later operation, and is
+/// run again all the same.
 ///
-/// All values that a transaction reads were there at one moment, also if it will be aborted.
+/// All values that a transaction reads were in memory at one moment, also if the transaction will be aborted.
 pub struct Transaction<'tx> {
     /// Given back when the transaction ends.
     log: ManuallyDrop<Box<TxLog>>,
@@ -57,7 +57,8 @@ impl<'tx> Transaction<'tx> {
         Transaction { log: ManuallyDrop::new(log), world, attempt: PhantomData, thread: PhantomData }
     }
 
-    /// The value of a variable.
+    /// Returns a clone of the value of a variable, as this transaction sees it: its own writes included. To read a large
+    /// value without a clone, use [`with`](Self::with) or [`snapshot`](Self::snapshot).
     ///
     /// # Errors
     ///
@@ -114,11 +115,11 @@ impl<'tx> Transaction<'tx> {
         Ok(unsafe { value::with(bits, f) })
     }
 
-    /// A reference to the value of a variable, for the rest of this run of the closure.
+    /// Returns a reference to the value of a variable, for the rest of this run of the closure.
     ///
     /// Use it to follow variables that are in the values of other variables, such as those of a list or a tree, without
-    /// cloning what is on the way. The reference stays what it is if the transaction writes the variable later. For numbers,
-    /// [`read`](Self::read) is faster.
+    /// cloning the nodes on the way. If the transaction writes the variable later, the reference still shows the value from
+    /// before. For numbers, [`read`](Self::read) is faster.
     ///
     /// # Errors
     ///
@@ -186,7 +187,8 @@ impl<'tx> Transaction<'tx> {
         Ok(unsafe { &*value })
     }
 
-    /// The value of a variable in an `Arc`, which stays when the transaction has ended. For large values: nothing is copied.
+    /// Returns the value of a variable in an `Arc`, which outlives the transaction. Use it for large values: nothing is
+    /// copied.
     ///
     /// # Errors
     ///
@@ -200,7 +202,7 @@ impl<'tx> Transaction<'tx> {
         Ok(unsafe { value::to_arc(bits) })
     }
 
-    /// Writes a variable. Others see that when the transaction commits, together with its other writes.
+    /// Writes a variable. Other transactions see the new value when this one commits, together with its other writes.
     ///
     /// # Errors
     ///
@@ -223,7 +225,7 @@ impl<'tx> Transaction<'tx> {
         }
     }
 
-    /// Calls `f` with the value of a variable, to change it.
+    /// Calls `f` with the value of a variable, to change it, and returns the result of `f`.
     ///
     /// # Errors
     ///
@@ -266,12 +268,14 @@ impl<'tx> Transaction<'tx> {
         result
     }
 
-    /// Gives up, and runs the closure again once one of the variables that it has read is written. Until then the task
-    /// sleeps. If the closure has read no variable, no write could wake it: [`atomically`](super::atomically) panics then.
+    /// Waits: undoes this run, lets the task sleep until one of the variables that the closure has read is written, and then
+    /// runs the closure again. Use it when a condition does not hold yet.
+    ///
+    /// If the closure has read no variable, no write could wake it: [`atomically`](super::atomically) panics then.
     ///
     /// # Errors
     ///
-    /// Always, for the closure to return.
+    /// Always: return the error from the closure, and the task sleeps.
     ///
     /// # Examples
     ///
@@ -299,7 +303,7 @@ impl<'tx> Transaction<'tx> {
         Err(Abort(()))
     }
 
-    /// Goes on if `condition` holds, and otherwise does [`retry`](Self::retry).
+    /// Goes on if `condition` holds, and otherwise calls [`retry`](Self::retry), which waits.
     ///
     /// # Errors
     ///
@@ -312,9 +316,10 @@ impl<'tx> Transaction<'tx> {
         Ok(())
     }
 
-    /// Does `a`, or, if that calls [`retry`](Self::retry), undoes its writes and does `b`.
+    /// Runs `a`. If `a` calls [`retry`](Self::retry), undoes its writes and runs `b`. Use it to take the first of two
+    /// alternatives that does not have to wait.
     ///
-    /// If `b` calls `retry`, too, the task sleeps until a variable is written that one of them has read.
+    /// If `b` calls `retry`, too, the task sleeps until a variable is written that `a` or `b` has read.
     ///
     /// # Errors
     ///
@@ -366,12 +371,13 @@ impl<'tx> Transaction<'tx> {
         }
     }
 
-    /// Calls `f` after the transaction has been committed; not if it is not, or if the branch of
-    /// [`or_else`](Self::or_else) is undone in which this was called.
+    /// Calls `f` once the transaction has been committed. Use it for effects, such as sending a message, since the closure of
+    /// a transaction may run several times.
     ///
-    /// It is the place for effects: the closure of a transaction may run several times. `f` is called once, on this thread,
-    /// before `atomically` returns, and may begin other transactions. Calls are made in the order in which they were added. A
-    /// panic in one of them goes on to the caller after the others were made; the commit stands.
+    /// `f` is called once, on this thread, before `atomically` returns, and may begin other transactions. It is not called if
+    /// this run of the closure, or the branch of [`or_else`](Self::or_else) that added it, is undone. Several calls are made
+    /// in the order in which they were added. A panic in one of them goes on to the caller after the others were made; the
+    /// commit stands.
     pub fn after_commit(&mut self, f: impl FnOnce() + 'static) {
         if self.log.state == TxState::Running {
             self.log.hooks.push(Box::new(f));

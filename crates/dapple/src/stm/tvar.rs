@@ -15,7 +15,7 @@ use super::value;
 ///
 /// Use it for state that several tasks change, where one change concerns several variables, or where a task waits until
 /// some of them have certain values. It is read and written in [`atomically`](super::atomically) by a
-/// [`Transaction`]; [`load`](Self::load) is for a look from outside.
+/// [`Transaction`]; [`load`](Self::load) reads it outside of transactions.
 ///
 /// A clone is another handle of the same variable. A variable needs no runtime: it can be made anywhere, and be a part of
 /// the value of another variable.
@@ -58,14 +58,15 @@ impl<T> UnwindSafe for TVar<T> {}
 impl<T> RefUnwindSafe for TVar<T> {}
 
 impl<T: Send + Sync + 'static> TVar<T> {
-    /// A variable with this value. It can also be made inside of a transaction, and is not undone with it.
+    /// Makes a variable with this value. Inside of a transaction it is a variable of its own at once: if the transaction is
+    /// undone, the variable still exists.
     #[must_use]
     pub fn new(value: T) -> TVar<T> {
         let cell = Box::new(CellHead::new(value::to_bits(value), value::drop_bits::<T>()));
         TVar { cell: NonNull::from(Box::leak(cell)), of: PhantomData }
     }
 
-    /// The value of the last commit, from outside of transactions.
+    /// Returns a clone of the last committed value, outside of transactions. It never waits.
     ///
     /// Two loads, one after the other, may see values that were never there together: read both in a transaction for that.
     /// Inside of a transaction, [`Transaction::read`] also sees what the transaction has written.

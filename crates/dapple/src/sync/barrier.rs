@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **ROUND**: `arrived` counts those that wait in the round. The last one to arrive begins the next round, under the
-//!   lock, and wakes all. A waiter whose round is over goes on; one that leaves before that is not counted any more.
+//! * **ROUND**: `arrived` counts the callers that wait in the round. The last caller to arrive begins the next round, under
+//!   the lock, and wakes all waiters. A waiter whose round is over goes on; a waiter that leaves before is not counted any more.
 
 use std::fmt;
 use std::pin::Pin;

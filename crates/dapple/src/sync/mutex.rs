@@ -188,7 +188,7 @@ impl<T: ?Sized> Mutex<T> {
         Ok(OwnedMutexGuard { mutex: self, _value: PhantomData })
     }
 
-    /// Returns the value. `&mut self` proves that there is no guard.
+    /// Returns a mutable reference to the value, without locking: `&mut self` proves that there is no guard.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }

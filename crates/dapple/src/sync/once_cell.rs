@@ -95,11 +95,10 @@ impl<T> OnceCell<T> {
         Ok(())
     }
 
-    /// Returns the value. If there is none, runs `init` to compute it. Of many callers one runs its `init`, and the
-    /// others wait. If that one panics or is dropped, the next caller runs its own. An `init` that asks for the value of the
-    /// same cell waits for itself, until it is cancelled.
+    /// Returns the value. If there is none, runs `init` to compute it. Of several callers, one runs its `init`, and the
+    /// others wait. If that `init` panics or is dropped, the next caller runs its own.
     ///
-    /// An `init` that asks for the value of its own cell waits for itself, until it is cancelled.
+    /// **Deadlock**: an `init` that asks for the value of its own cell waits for itself, until it is cancelled.
     ///
     /// A cancel reaches the waits inside of `init`, which has to return a value nevertheless: use
     /// [`get_or_try_init`](Self::get_or_try_init) for an initialiser that waits.

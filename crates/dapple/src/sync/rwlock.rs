@@ -165,7 +165,7 @@ impl<T: ?Sized> RwLock<T> {
         Ok(RwLockWriteGuard { lock: self, _value: PhantomData })
     }
 
-    /// Returns the value. `&mut self` proves that there is no guard.
+    /// Returns a mutable reference to the value, without locking: `&mut self` proves that there is no guard.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }

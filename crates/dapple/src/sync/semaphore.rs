@@ -213,7 +213,7 @@ impl Semaphore {
         Ok(OwnedSemaphorePermit { semaphore: self, permits })
     }
 
-    /// Adds new permits.
+    /// Adds new permits, and wakes waiters for them. Use it to raise the number of permits after the start.
     ///
     /// # Panics
     ///

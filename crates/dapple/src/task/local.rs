@@ -17,16 +17,17 @@ use std::task::{Context, Poll};
 
 use crate::context::{Fills, OfLocal, with_context};
 
-/// The key of a task-local value, to be kept in a `static`.
+/// The key of a task-local value, to be kept in a `static`. Use it for a value that belongs to a request, such as its id,
+/// and that should not be an argument of each function.
 ///
-/// The value belongs to the future that [`scope`](Local::scope) wraps, and is there while that is
-/// polled (or dropped), on whichever worker. Children that it starts in a [`finish`](crate::finish) block inside of it
-/// are a part of it, and see the value.
+/// [`scope`](Local::scope) gives a future its value. All code that runs in a poll of this future sees the value, on
+/// whichever worker; so does a destructor, when the future is dropped. Children that are started in a
+/// [`finish`](crate::finish) block inside of the future are parts of it, and see the value.
 ///
-/// It is not inherited by anything that runs by itself: tasks, callbacks, closures of a color and blocking calls that
-/// the future spawns or submits, their drop closures, and futures that a [`block_on`](crate::Runtime::block_on),
-/// [`run`](crate::run) or [`Sim::run`](crate::sim::Sim::run) inside of [`scope_sync`](Local::scope_sync) runs. To hand
-/// a value on, [get](Local::get) it and wrap the other future as well.
+/// The value is **not inherited** by work that runs on its own: tasks, callbacks, closures of a color and blocking calls
+/// that the future spawns or submits; their drop closures; and futures that a [`block_on`](crate::Runtime::block_on),
+/// [`run`](crate::run) or [`Sim::run`](crate::sim::Sim::run) inside of [`scope_sync`](Local::scope_sync) runs. To pass
+/// the value on, [get](Local::get) it, and give it to the other future by `scope`.
 ///
 /// # Examples
 ///
@@ -67,14 +68,15 @@ pub(super) struct Bound {
 unsafe impl Fills<OfLocal> for Bound {}
 
 impl<T: 'static> Local<T> {
-    /// A new key.
+    /// Makes a key without a value. Two keys never share a value, also if their types are equal.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "a key belongs in a static")]
     pub const fn new() -> Local<T> {
         Local { _address: UnsafeCell::new(0), _value: PhantomData }
     }
 
-    /// Runs `future` with `value` in reach.
+    /// Runs `future`, whose code finds `value` under this key. Inside of another `scope` of the same key, the inner value
+    /// counts.
     ///
     /// # Examples
     ///
@@ -96,16 +98,16 @@ impl<T: 'static> Local<T> {
         Scoped { key: self, value, future: Some(future) }
     }
 
-    /// Calls `f` with `value` in reach.
+    /// Calls `f`, whose code finds `value` under this key. As [`scope`](Local::scope), for a function that does not await.
     pub fn scope_sync<R>(&'static self, value: T, f: impl FnOnce() -> R) -> R {
         self.bind(&value, f)
     }
 
-    /// Calls `f` with the innermost value.
+    /// Calls `f` with the value: that of the innermost [`scope`](Local::scope) around the call.
     ///
     /// # Panics
     ///
-    /// If there is none: nothing up to here was wrapped in [`scope`](Local::scope).
+    /// If there is no value: the call is not inside of a `scope` or [`scope_sync`](Local::scope_sync) of this key.
     pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
         match self.try_with(f) {
             Some(r) => r,
@@ -113,7 +115,7 @@ impl<T: 'static> Local<T> {
         }
     }
 
-    /// Calls `f` with the innermost value, if there is one.
+    /// As [`with`](Local::with), and returns `None` if there is no value.
     pub fn try_with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Option<R> {
         let mut bound = with_context(|context| context.local::<Bound>());
         // SAFETY: `bind` keeps every `Bound` for as long as it is in the list. BOUND
@@ -127,7 +129,7 @@ impl<T: 'static> Local<T> {
         None
     }
 
-    /// A copy of the innermost value.
+    /// Returns a copy of the value: that of the innermost [`scope`](Local::scope) around the call.
     ///
     /// # Panics
     ///

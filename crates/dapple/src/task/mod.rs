@@ -1,13 +1,13 @@
-//! Tasks: a future with a header in front, that is polled, woken, joined, cancelled and freed.
+//! Tasks: futures that the runtime polls, each in a color.
 //!
-//! [`spawn`](crate::spawn()) makes one; [`Builder`] makes one with a name or a color. Inside a task,
-//! [`yield_now`] and [`yield_to`] give way to others, [`current`] is the task itself, and a [`Local`]
-//! is a value that all it calls can reach.
+//! [`spawn`](crate::spawn()) makes a task; [`Builder`] makes one with a name, a color, a priority or a limit. Inside a
+//! task, [`yield_now`] and [`yield_to`] give way to others, [`current`] returns the task itself, and a [`Local`] is a
+//! value that is passed along with a future to all code that it calls.
 //!
 //! # Inside
 //!
-//! A task does not know its scheduler. A wake-up goes through its state word; the thread that so comes to own the task hands
-//! a runnable to the runtime, and a worker sooner or later steps it.
+//! A task is a future with a header in front. It does not know its scheduler. A wake-up goes through the state word of the
+//! task; the thread that comes to own the task by it hands a runnable to the runtime, and a worker polls the task later.
 //!
 //! ```text
 //! state      owner, references and wake-ups of a task: every atomic step of its life

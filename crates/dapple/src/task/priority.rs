@@ -21,19 +21,19 @@
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum Priority {
-    /// When there is nothing else to do, mostly.
+    /// Behind all other work, except for one in sixty-four picks: for work that may wait, such as a report.
     Low,
-    /// The default.
+    /// Behind `High` and `Urgent`. The default.
     #[default]
     Normal,
-    /// Ahead of the ordinary.
+    /// Ahead of `Normal` and `Low`.
     High,
-    /// Ahead of all else.
+    /// Ahead of all other work, except for the share that each lower priority has.
     Urgent,
 }
 
 impl Priority {
-    /// All of them, the least urgent first.
+    /// All priorities, the least urgent first.
     pub const ALL: [Priority; 4] = [Priority::Low, Priority::Normal, Priority::High, Priority::Urgent];
 
     /// The priority that `as u8` made this number of.

@@ -9,10 +9,10 @@ use super::state::DONE;
 use super::waker::borrowed_waker;
 use crate::context::with_context;
 
-/// A task, as others see it.
+/// A reference to a task: its name, its color, its place in the source, and a way to cancel it from anywhere.
 ///
-/// Two are equal if they are the same task. It keeps a few bytes of the task alive, not its
-/// future.
+/// [`current`] and [`JoinHandle::task`](crate::JoinHandle::task) return it. Two references are equal if they are to the
+/// same task. A reference keeps a few bytes of the task in memory, not its future.
 ///
 /// # Examples
 ///
@@ -74,20 +74,21 @@ impl Task {
         unsafe { self.0.as_ref() }
     }
 
-    /// A number that no other task has while this value exists.
+    /// Returns a number that no other task has while this reference exists.
     #[must_use]
     pub fn id(&self) -> usize {
         self.0.addr().get()
     }
 
-    /// The name that it was given, or else the type of its future.
+    /// Returns the name that the task was given, or else the type of its future.
     #[must_use]
     pub fn name(&self) -> String {
         let given = Extended::of(self.header()).and_then(|e| e.meta.name.as_deref());
         given.map_or_else(|| (self.header().vtable().type_name)().to_owned(), str::to_owned)
     }
 
-    /// Where it was spawned, if that was kept ([`Builder`](super::Builder), or feature `trace`).
+    /// Returns the place in the source where the task was spawned, if that was recorded: for tasks of a
+    /// [`Builder`](super::Builder), and for all tasks with the feature `trace`.
     #[must_use]
     pub fn spawned_at(&self) -> Option<&'static std::panic::Location<'static>> {
         Extended::of(self.header()).and_then(|e| e.meta.spawned_at)
@@ -103,7 +104,7 @@ impl Task {
         Extended::of(self.header()).and_then(Extended::waited_for)
     }
 
-    /// A number that tells colors apart; 0 for a blocking call, which has none.
+    /// Returns a number that identifies the task's color, for messages; 0 for a blocking call, which has none.
     #[must_use]
     pub fn color_id(&self) -> usize {
         // SAFETY: we have a reference, and a task's color does not change.
@@ -116,7 +117,7 @@ impl Task {
         self.header().state.load().has(super::state::CANCELLED)
     }
 
-    /// Whether it has ended, in whatever way.
+    /// Whether the task has ended: it returned, panicked, or was dropped.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.header().state.load().has(DONE)
@@ -200,11 +201,11 @@ impl fmt::Debug for Task {
     }
 }
 
-/// The task that is running here.
+/// Returns the task that runs the calling code.
 ///
 /// # Panics
 ///
-/// Outside of a task. [`try_current`] asks.
+/// Outside of a task. [`try_current`] returns `None` there.
 ///
 /// # Examples
 ///
@@ -221,7 +222,7 @@ pub fn current() -> Task {
     try_current().expect("dapple::task::current() called outside of a task")
 }
 
-/// The task that is running here, if any.
+/// Returns the task that runs the calling code; `None` outside of a task.
 ///
 /// # Examples
 ///

@@ -5,13 +5,14 @@ use std::task::{Context, Poll};
 
 use super::Task;
 
-/// Lets others run, then goes on.
+/// Lets the other tasks of this worker, and of this color, run; then goes on. Use it between the pieces of a long
+/// computation.
 ///
-/// Not a point of cancellation: there is nothing it waits for, so it always succeeds.
+/// It is not a point of cancellation: it waits for no event, so it always succeeds.
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: **clean**. *Scope cancelled*: returns as ever. (A [`timeout`](crate::time::timeout()) whose time is up
+/// *Dropped early*: **clean**. *Scope cancelled*: goes on as usual. (A [`timeout`](crate::time::timeout()) whose time is up
 /// and a [`race`](crate::race) that is decided drop a future that only yields, after 128 times.)
 ///
 /// # Examples
@@ -48,14 +49,15 @@ impl Future for YieldNow {
     }
 }
 
-/// Hands this worker to another task, which runs next; this one goes to the end of the line.
+/// Hands this worker to another task, which runs next; the calling task goes to the end of the queue. Use it when the
+/// other task should go ahead, such as the receiver of a message that was just sent.
 ///
-/// If the target waits, it is polled (as after a wake-up). If it is running or in line already, or
-/// its color is busy, this is [`yield_now`]: no order within a color is ever broken.
+/// If the target waits, it is polled, as after a wake-up. If the target is running or queued already, or its color is
+/// busy, this does the same as [`yield_now`]: the order within a color is never broken.
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: **clean**. *Scope cancelled*: returns as ever.
+/// *Dropped early*: **clean**. *Scope cancelled*: goes on as usual.
 ///
 /// # Examples
 ///

@@ -4,7 +4,9 @@
 //! time that the workers are busy. Setting or removing a timer takes some tens of nanoseconds, however many
 //! timers there are.
 //!
-//! Timers are in the timer wheel of the worker that first polled them (`driver/`).
+//! # Inside
+//!
+//! A timer is in the timer wheel of the worker that first polled it (`driver/`).
 
 mod instant;
 mod interval;

@@ -1,10 +1,11 @@
 //! Values that are put by some tasks and taken by others, and the waiters of both sides: one short lock for all of it.
 //! `mpmc` and `MVar` are built on it.
 //!
-//! Both sides wait by the same rules, those of [`permits`](super::permits): putters for room, takers for values. What is
-//! there is handed to no waiter. A newcomer takes it if enough is left for the waiters in line, and otherwise gives way once.
-//! A waiter that was woken and leaves without taking wakes the next. The place of a stream is *loose*: the stream may not be
-//! polled any more. One that is woken for something does not keep it from the next, which is woken as well.
+//! Both sides wait by the same rules, those of [`permits`](super::permits): putters for room, takers for values. Values and
+//! room are not assigned to a waiter. A newcomer takes some if enough is left for the waiters in the queue, and otherwise
+//! gives way once. A waiter that was woken and leaves without taking wakes the next. The place of a stream in the queue is
+//! *loose*, because the stream may not be polled any more: a stream that is woken does not hold up the next waiter, which is
+//! woken as well.
 //!
 //! # Invariants
 //!

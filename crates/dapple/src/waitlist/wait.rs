@@ -1,4 +1,4 @@
-//! Wake-ups shared by the waits of channels and locks. `task::wait` has the start and end of a wait,
+//! Wake-ups shared by the waits of channels and locks. `cancel::wait` has the start and end of a wait,
 //! `threads` the blocking wait of a thread.
 //!
 //! # Invariants

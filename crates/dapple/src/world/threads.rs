@@ -8,8 +8,8 @@
 //!
 //! * **ONE-EVENT**: a thread that waits is identified by the number of its wait. An event, or a notification, with
 //!   another number comes too late, and has no effect.
-//! * **OWN-STACK**: only the thread itself uses its yielder, on its own stack, and so while
-//!   the yielder exists.
+//! * **OWN-STACK**: only the thread itself uses its yielder, on its own stack. So it uses the yielder only while that
+//!   exists.
 //! * **LEFT-BEHIND**: a thread that has not ended when its world does never runs again, and neither its
 //!   stack nor the values on it are freed: others may refer to them.
 

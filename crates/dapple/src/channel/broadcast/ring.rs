@@ -6,18 +6,18 @@
 //! ```
 //!
 //! Senders take turns by the lock of the tail. A receiver that finds its message in its slot takes no lock: it *pins* the slot,
-//! clones the message, and lets go of both with one step. Only a receiver that finds nothing, or has missed something,
+//! clones the message, and then unpins the slot in one step. Only a receiver that finds no message, or has missed some,
 //! takes the lock of the tail.
 //!
 //! # Invariants
 //!
-//! * **PINNED**: the message and the position of a slot are changed by one that has set `WRITING` in its word while no one
-//!   had it pinned. One that pins it and finds `WRITING` not set may read both until it lets go. One that finds it set
-//!   reads nothing.
+//! * **PINNED**: only a sender that has set `WRITING` in the word of a slot, while no receiver had the slot pinned, changes
+//!   the slot's message and position. A receiver that pins the slot and finds `WRITING` not set may read both until it
+//!   unpins the slot. A receiver that finds `WRITING` set reads nothing.
 //! * **TO-READ**: above the pins the word counts the receivers that have yet to receive the message. Each of them wants
-//!   this position, and comes once: to receive it, or to drop it unread. So a message that is wanted is there; the last
-//!   one to come takes it out. If another receiver looks at the slot in that moment, for another position, the message
-//!   stays until the next one is written over it.
+//!   this position, and comes once: to receive the message, or to drop it unread. So a message that a receiver wants is
+//!   there, and the last of them takes it out. If another receiver looks at the slot in that moment, for another position,
+//!   the message stays until the next one is written over it.
 //! * **ALL-TOLD**: a receiver leaves its waker under the lock of the tail, under which it has seen that its position is
 //!   the next to be written. A sender moves the tail and takes all wakers out under the same lock. So a receiver whose
 //!   position is behind the tail has no waker there.

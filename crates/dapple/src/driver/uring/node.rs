@@ -180,7 +180,7 @@ struct Vtable {
 #[repr(C)]
 struct OpNode<R> {
     header: OpHeader,
-    /// `None` once the future has taken it. WITH-THE-KERNEL
+    /// The request; `None` once the future has taken it back. WITH-THE-KERNEL
     request: UnsafeCell<Option<R>>,
 }
 

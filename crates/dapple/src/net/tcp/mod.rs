@@ -1,10 +1,12 @@
-//! TCP.
+//! TCP: listeners, connections and their halves, and sockets whose options are set before they are used.
+//!
+//! # Inside
 //!
 //! ```text
 //! socket    a socket that is neither connected nor listening yet, and its options
 //! connect   from addresses to a connection
 //! stream    a connection; split: its halves
-//! listener  what accepts connections
+//! listener  accepts connections
 //! queue     how much of a connection is still on its way
 //! ```
 

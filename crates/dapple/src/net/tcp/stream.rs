@@ -204,7 +204,11 @@ impl TcpStream {
         self.0.source.io(Direction::Read, |stream| stream.peek(buffer)).await
     }
 
-    /// Waits until the stream is readable, at its end, or has an error.
+    /// Waits until the stream is readable, at its end, or has an error. Use it before [`try_read`](Self::try_read), or
+    /// to hold no buffer while there is nothing to read. To read in any case, use the methods of
+    /// [`AsyncReadExt`](crate::io::AsyncReadExt).
+    ///
+    /// Readiness may be gone by the time of the read, so `try_read` may still return `WouldBlock`.
     ///
     /// # Errors
     ///
@@ -217,7 +221,10 @@ impl TcpStream {
         self.0.source.ready(Direction::Read).await
     }
 
-    /// Waits until the stream is writable, or has an error.
+    /// Waits until the stream is writable, or has an error. Use it before [`try_write`](Self::try_write), or to make
+    /// the bytes only when they can be sent.
+    ///
+    /// Readiness may be gone by the time of the write, so `try_write` may still return `WouldBlock`.
     ///
     /// # Errors
     ///
@@ -297,8 +304,8 @@ impl TcpStream {
         self.0.source.io(Direction::Write, operation).await
     }
 
-    /// As [`readable`](Self::readable), for futures written by hand. The one task that reads may use it, and is
-    /// woken.
+    /// As [`readable`](Self::readable), for futures written by hand. For the task that reads: a stream wakes one
+    /// task per direction.
     ///
     /// # Errors
     ///
@@ -307,8 +314,8 @@ impl TcpStream {
         self.0.source.poll_ready(cx, Direction::Read, &mut self.0.reading)
     }
 
-    /// As [`writable`](Self::writable), for futures written by hand. The one task that writes may use it, and is
-    /// woken.
+    /// As [`writable`](Self::writable), for futures written by hand. For the task that writes: a stream wakes one
+    /// task per direction.
     ///
     /// # Errors
     ///
@@ -317,7 +324,8 @@ impl TcpStream {
         self.0.source.poll_ready(cx, Direction::Write, &mut self.0.writing)
     }
 
-    /// As [`closed`](Self::closed), for futures written by hand. The one task that reads may use it, and is woken.
+    /// As [`closed`](Self::closed), for futures written by hand. For the task that reads: a stream wakes one task
+    /// per direction.
     ///
     /// # Errors
     ///

@@ -45,13 +45,13 @@ impl UCred {
         Ok(UCred { uid: cred.uid, gid: cred.gid, pid: (cred.pid != 0).then_some(cred.pid) })
     }
 
-    /// The effective user.
+    /// Effective user id of the peer.
     #[must_use]
     pub fn uid(&self) -> u32 {
         self.uid
     }
 
-    /// The effective group.
+    /// Effective group id of the peer.
     #[must_use]
     pub fn gid(&self) -> u32 {
         self.gid

@@ -177,7 +177,8 @@ impl UnixListener {
         Incoming(self.0.accept())
     }
 
-    /// As [`incoming`](Self::incoming), with the listener in the stream.
+    /// Converts the listener to a `Stream` of its connections, which owns the listener; see [`incoming`](Self::incoming).
+    /// Use it for a stream that is moved into a task.
     ///
     /// # Examples
     ///

@@ -1,10 +1,12 @@
 //! Sockets between processes of one machine: streams and datagrams, by path or by abstract name.
 //!
+//! # Inside
+//!
 //! ```text
 //! stream    a connection; split: its halves; cred: the process at the other end
 //! listener  accepts connections
 //! datagram  messages without a connection
-//! attempt   addresses, and attempts that are repeated after a pause
+//! attempt   addresses, and calls that must be tried again after a pause
 //! ```
 
 mod attempt;

@@ -26,7 +26,7 @@ pub(super) enum ProgramEnd<T> {
 
 /// One run.
 pub(super) struct Run<T> {
-    /// `None` if the program did not end.
+    /// How the program ended; `None` if it did not end.
     pub(super) ended: Option<ProgramEnd<T>>,
     pub(super) failure: Option<Failure>,
     /// The number of polls of the program.

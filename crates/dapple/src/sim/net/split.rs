@@ -58,7 +58,7 @@ halves!(TcpStream, SocketAddr);
 macro_rules! peeks {
     ($type:ty) => {
         impl $type {
-            /// As [`TcpStream::peek`].
+            /// Waits for bytes and copies them, without taking them: see [`TcpStream::peek`].
             ///
             /// # Errors
             ///

@@ -213,7 +213,11 @@ impl TcpStream {
         poll_fn(|cx| wait.poll(cx, socket.readers(), BYTES, || socket.read(&mut buffers, true))).await
     }
 
-    /// Waits until the stream is readable, at its end, or has an error.
+    /// Waits until the stream is readable, at its end, or has an error. Use it before [`try_read`](Self::try_read), or
+    /// to hold no buffer while there is nothing to read. To read in any case, use the methods of
+    /// [`AsyncReadExt`](crate::io::AsyncReadExt).
+    ///
+    /// Readiness may be gone by the time of the read, so `try_read` may still return `WouldBlock`.
     ///
     /// # Errors
     ///
@@ -227,7 +231,10 @@ impl TcpStream {
         poll_fn(|cx| wait.poll(cx, socket.readers(), BYTES, || socket.readable())).await
     }
 
-    /// Waits until the stream is writable, or has an error.
+    /// Waits until the stream is writable, or has an error. Use it before [`try_write`](Self::try_write), or to make
+    /// the bytes only when they can be sent.
+    ///
+    /// Readiness may be gone by the time of the write, so `try_write` may still return `WouldBlock`.
     ///
     /// # Errors
     ///
@@ -258,8 +265,8 @@ impl TcpStream {
         poll_fn(|cx| wait.poll(cx, socket.writers(), CLOSED, || socket.closed())).await
     }
 
-    /// As [`readable`](Self::readable), for futures written by hand. The one task that reads may use it, and is
-    /// woken.
+    /// As [`readable`](Self::readable), for futures written by hand. For the task that reads: a stream wakes one
+    /// task per direction.
     ///
     /// # Errors
     ///
@@ -269,8 +276,8 @@ impl TcpStream {
         self.reading.poll(cx, socket.readers(), BYTES, || socket.readable())
     }
 
-    /// As [`writable`](Self::writable), for futures written by hand. The one task that writes may use it, and is
-    /// woken.
+    /// As [`writable`](Self::writable), for futures written by hand. For the task that writes: a stream wakes one
+    /// task per direction.
     ///
     /// # Errors
     ///
@@ -280,7 +287,8 @@ impl TcpStream {
         self.writing.poll(cx, socket.writers(), ROOM, || socket.writable())
     }
 
-    /// As [`closed`](Self::closed), for futures written by hand. The one task that reads may use it, and is woken.
+    /// As [`closed`](Self::closed), for futures written by hand. For the task that reads: a stream wakes one task
+    /// per direction.
     ///
     /// # Errors
     ///
