@@ -75,7 +75,7 @@ impl Registry {
         })
     }
 
-    /// Slots that name `lock`. The caller has taken the permits before, so no reader enters anew.
+    /// Slots that name the access lock `lock`. The caller has taken the permits before, so no reader enters anew.
     pub(crate) fn named(&self, lock: usize) -> impl Iterator<Item = &'static ReaderSlot> {
         self.all_reader_slots()
             .flat_map(|of_thread| &of_thread.slots)
@@ -97,7 +97,7 @@ impl ReaderSlots {
 }
 
 impl ReaderSlot {
-    /// Registers a reader of `lock`, before the reader looks at the lock's word. For the slots' own thread.
+    /// Registers a reader of the access lock `lock`, before the reader looks at the lock's word. For the slots' own thread.
     #[inline]
     pub(crate) fn name(&self, lock: usize) {
         self.0.swap(lock, Ordering::SeqCst);
@@ -112,7 +112,7 @@ impl ReaderSlot {
         self.0.swap(0, Ordering::AcqRel) & COUNTED != 0
     }
 
-    /// Whether the slot still names `lock`, and is not counted.
+    /// Whether the slot still names the access lock `lock`, and is not counted.
     pub(crate) fn names(&self, lock: usize) -> bool {
         self.0.load(Ordering::Acquire) == lock
     }

@@ -6,7 +6,7 @@
 //! stream    a connection; split: its halves; cred: the process at the other end
 //! listener  accepts connections
 //! datagram  messages without a connection
-//! attempt   addresses, and attempts that are repeated after a pause
+//! attempt   addresses, and calls that must be tried again after a pause
 //! ```
 
 mod attempt;
