@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 
 use super::{AtomicBool, IS_MODEL, Ordering, spin_loop, yield_now};
 
-/// A waiting thread looks at least once in so many pauses: some hundreds of nanoseconds.
+/// Largest number of pauses between two looks of a waiting thread: some hundreds of nanoseconds.
 const MOST_PAUSES: u32 = if IS_MODEL { 1 } else { 32 };
 
 /// A lock for critical sections of some tens of nanoseconds, nearly always free. Unlocking is a plain store,

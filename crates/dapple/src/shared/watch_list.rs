@@ -106,7 +106,7 @@ impl Default for WatchPlace {
     }
 }
 
-/// What a writer finds.
+/// Result of the look that a writer takes at the watchers.
 #[derive(PartialEq, Eq)]
 pub(crate) enum Watchers {
     /// None is left, so that the next writer need not look.
@@ -348,7 +348,7 @@ impl WatchList {
         }
     }
 
-    /// Takes a watcher out, and passes on what it was woken for. Gives back the waker that it had.
+    /// Takes a watcher out of the list, and passes its wake-up on. Returns the watcher's waker.
     pub(crate) fn leave(&self, watch: &mut WatchPlace, wakers: &mut Wakers) -> Option<GuardedWaker> {
         if watch.key == NONE {
             return None;

@@ -186,7 +186,7 @@ struct ForeignWakers {
 }
 
 impl ForeignWakers {
-    /// So many clones, if the waker is of another executor.
+    /// Makes `clones` clones of the waker if it is of another executor.
     #[inline]
     fn of(waker: &Waker, clones: usize) -> Option<Box<ForeignWakers>> {
         (!is_ours(waker)).then(|| {

@@ -252,7 +252,7 @@ impl Realm {
     /// Marks the announcements that values of limbo wait for, and takes out the values that wait for none: of those that
     /// were retired by `until`.
     fn free(&self, limbo: &mut Limbo, until: Until, free: &mut Vec<Retired>, world: u32) {
-        // What began later keeps no value of `until` or before.
+        // A transaction that began later keeps no value that was retired by `until`.
         let mut oldest = Oldest { own: until.own, all: until.all };
         for one in self.all() {
             let is_own = one.world.load(Ordering::SeqCst) == world;

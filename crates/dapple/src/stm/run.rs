@@ -22,7 +22,7 @@ use crate::task::guarded::GuardedWaker;
 use crate::waitlist::wait::{Wait, block_on};
 use crate::world;
 
-/// A transaction that was aborted so often runs alone.
+/// Number of aborts after which a transaction runs alone.
 const ALONE_AFTER: u32 = 16;
 /// Conflicts in one poll after which other tasks may go first.
 const YIELD_AFTER: u32 = 8;

@@ -74,9 +74,9 @@ impl ExchangePlace {
 /// The waker of a waiter, and whether its place is loose.
 type NextWaker = Option<(GuardedWaker, bool)>;
 
-/// What one side does with the stock.
+/// One side of an exchange: its operation on the stock, a put or a take.
 pub(crate) trait ExchangeSide<K> {
-    /// What it completes: "waits for".
+    /// The object of the wait, for dumps: "waits for" is put before it.
     const WHAT: &'static &'static str;
     /// Whether nothing may be done after the stock was closed.
     const ENDS_AT_CLOSE: bool;
@@ -326,7 +326,7 @@ impl<K: Stock> Exchange<K> {
                 Some(key) => {
                     let queue = state.queue::<S>();
                     old = queue.sleep(key, waker);
-                    // What is free may be meant for one that will not come for it: lets one more see.
+                    // A woken waiter ahead of this one may never come for the free room or value: wake one more.
                     if free > 0 && queue.claims() <= free {
                         healed = queue.next_waker();
                     }

@@ -140,7 +140,7 @@ impl WaitQueue {
         index
     }
 
-    /// Says of a waiter that it may never come for what it is woken for, such as a stream that is not polled any more.
+    /// Marks a waiter that may never be polled again after its wake-up, such as a stream.
     pub(crate) fn loosen(&mut self, key: usize) {
         self.slots[key].loose = true;
     }

@@ -1,4 +1,4 @@
-//! What transactions own in memory: cells, values in them and pending ones, lent references, parked tasks.
+//! The memory that transactions own: cells, values in them and pending ones, lent references, parked tasks.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};

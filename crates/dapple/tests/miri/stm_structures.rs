@@ -1,4 +1,4 @@
-//! What structures of variables own in memory: segments of a queue, places of a ring, branches of a map.
+//! The memory that structures of variables own: segments of a queue, places of a ring, branches of a map.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};

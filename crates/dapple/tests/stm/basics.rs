@@ -1,4 +1,4 @@
-//! What a transaction reads and writes, and how it ends.
+//! Reads and writes of a transaction, and its ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

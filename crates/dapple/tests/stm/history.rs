@@ -74,7 +74,7 @@ pub(crate) struct History {
     parked: Mutex<BTreeMap<usize, usize>>,
 }
 
-/// What one run of a closure does, as it is recorded.
+/// The record of one run of a closure.
 pub(crate) struct Recorder<'a> {
     history: &'a History,
     run: Run,
@@ -202,7 +202,7 @@ fn initial(var: usize) -> u64 {
     var as u64 * CLASSES
 }
 
-/// What each variable was, and when.
+/// The values of each variable, and when it had them.
 struct Versions(Vec<Vec<Version>>);
 
 struct Version {

@@ -1,4 +1,4 @@
-//! Tasks that are parked: which of them a commit wakes, and what is left of one that goes away.
+//! Tasks that are parked: which of them a commit wakes, and the memory of a task that goes away.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -54,7 +54,7 @@ impl Wake for Woken {
     }
 }
 
-/// A receiver, and what the model knows of it.
+/// A receiver, and the model's knowledge of it.
 struct Listener {
     receiver: broadcast::Receiver<Alive>,
     position: u64,
@@ -83,7 +83,7 @@ impl Model {
         self.unread[index] -= 1;
     }
 
-    /// What a receiver at this position gets.
+    /// The message that a receiver at this position gets.
     fn receive(&mut self, position: &mut u64, closed: bool) -> Result<u64, TryRecvError> {
         if *position == self.sent {
             return Err(if closed { TryRecvError::Closed } else { TryRecvError::Empty });
