@@ -96,8 +96,7 @@ impl<T> OnceCell<T> {
     }
 
     /// Returns the value. If there is none, runs `init` to compute it. Of many callers one runs its `init`, and the
-    /// others wait. If that one panics or is dropped, the next caller runs its own. An `init` that asks for the value of the
-    /// same cell waits for itself, until it is cancelled.
+    /// others wait. If that one panics or is dropped, the next caller runs its own.
     ///
     /// An `init` that asks for the value of its own cell waits for itself, until it is cancelled.
     ///
