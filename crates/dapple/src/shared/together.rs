@@ -19,7 +19,7 @@ use super::watch_list::WatchPlace;
 use super::when::WhenWait;
 use crate::Cancelled;
 use crate::cancel::wait::{begin_at_once, got_at_once};
-use crate::context::closure;
+use crate::context::closure::{self, EndsClosure};
 use crate::world::is_simulated;
 
 /// Calls `f` with several states, once all of them are available at the same time.
@@ -257,7 +257,7 @@ impl_accesses!(8: A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 #[inline]
 pub(super) fn sort(wishes: &mut [Wish<'_>]) {
     wishes.iter().for_each(|wish| wish.gate.glance());
-    closure::assert_outside(&All(wishes));
+    closure::assert_may_wait(&All(wishes));
     put_in_order(wishes, is_simulated());
     for pair in wishes.windows(2) {
         if pair[0].address() == pair[1].address() {
@@ -286,12 +286,13 @@ fn refuse_twice(pair: &[Wish<'_>]) -> ! {
     );
 }
 
-/// Calls `f` inside of the entered states, then leaves them. A task woken by leaving must not run here before
-/// all of them are left: `closure::enter` makes it panic instead.
+/// Calls `f` inside of the entered states, then leaves them. A waker that is called by leaving must not block before all of
+/// them are left: `closure::enter` makes it panic instead. OVER-IS-LEFT in `context::closure`
 #[inline]
 pub(super) fn call<R>(wishes: &[Wish<'_>], entered: impl Sized, f: impl FnOnce() -> R) -> R {
     closure::enter(&All(wishes), move || {
         let _entered = entered; // left even if `f` panics
+        let _over = EndsClosure;
         f()
     })
 }
@@ -299,6 +300,7 @@ pub(super) fn call<R>(wishes: &[Wish<'_>], entered: impl Sized, f: impl FnOnce()
 /// Leaves all entered states, as `call` does.
 fn leave(wishes: &[Wish<'_>], entered: &mut [Option<AccessGuard<'_>>]) {
     closure::enter(&All(wishes), || {
+        drop(EndsClosure);
         entered.iter_mut().filter_map(Option::take).for_each(AccessGuard::leave_unwritten);
     });
 }
