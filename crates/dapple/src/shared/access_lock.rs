@@ -461,6 +461,10 @@ impl AccessLock {
             self.permits.watch(false); // alone: no watcher enlists meanwhile. ENLIST-INSIDE
         }
         self.leave_unwritten(Hold::Writes);
+        if found == Watchers::Everyone {
+            list.wake_everyone();
+            found = Watchers::More;
+        }
         while found == Watchers::More {
             wakers.wake_all();
             found = list.wake_more(wakers);

@@ -19,7 +19,7 @@ use super::watch_list::WatchPlace;
 use super::when::WhenWait;
 use crate::Cancelled;
 use crate::cancel::wait::{begin_at_once, got_at_once};
-use crate::context::closure;
+use crate::context::closure::{self, EndsClosure};
 use crate::world::is_simulated;
 
 /// Calls `f` with several states, once all of them are available at the same time.
@@ -286,22 +286,21 @@ fn refuse_twice(pair: &[Wish<'_>]) -> ! {
     );
 }
 
-/// Calls `f` inside of the entered states, then leaves them. A waker that blocks must not do so before all of them are
-/// left: it panics instead.
+/// Calls `f` inside of the entered states, then leaves them. A waker that is called by leaving must not block before all of
+/// them are left: `closure::enter` makes it panic instead. OVER-IS-LEFT in `context::closure`
 #[inline]
 pub(super) fn call<R>(wishes: &[Wish<'_>], entered: impl Sized, f: impl FnOnce() -> R) -> R {
-    closure::enter_and_leave(&All(wishes), move |closure| {
+    closure::enter(&All(wishes), move || {
         let _entered = entered; // left even if `f` panics
-        let result = f();
-        closure.note_returned();
-        result
+        let _over = EndsClosure;
+        f()
     })
 }
 
 /// Leaves all entered states, as `call` does.
 fn leave(wishes: &[Wish<'_>], entered: &mut [Option<AccessGuard<'_>>]) {
-    closure::enter_and_leave(&All(wishes), |closure| {
-        closure.note_returned(); // it was not called
+    closure::enter(&All(wishes), || {
+        drop(EndsClosure);
         entered.iter_mut().filter_map(Option::take).for_each(AccessGuard::leave_unwritten);
     });
 }

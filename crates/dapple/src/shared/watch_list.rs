@@ -36,6 +36,9 @@ use crate::waitlist::wait::Wakers;
 
 const NONE: u32 = u32::MAX;
 
+/// A table of more entries than this is freed when no watcher is left.
+const KEEP: usize = 64;
+
 /// The list of an access lock, if any `when` has waited there. LIST-STAYS
 pub(crate) struct WatchPoint(AtomicPtr<WatchList>);
 
@@ -115,6 +118,8 @@ pub(crate) enum Watchers {
     Woken,
     /// More are to be woken than fit.
     More,
+    /// All are to be woken, by [`WatchList::wake_everyone`]. PASSED-OVER
+    Everyone,
 }
 
 #[derive(Default)]
@@ -253,7 +258,12 @@ impl WatchQueue {
         let free = std::mem::replace(&mut self.free, EntryIndex(key));
         let entry = &mut self.entries[key as usize];
         entry.next = free;
-        entry.waker.take()
+        let waker = entry.waker.take();
+        if self.len == 0 && self.entries.len() > KEEP {
+            self.entries = Vec::new(); // all are free and hold no waker
+            self.free = EntryIndex(NONE);
+        }
+        waker
     }
 
     /// The next of its kind that sleeps, and has not looked since the write `now`.
@@ -385,8 +395,8 @@ impl WatchList {
         let needs_alarm = queue.pass_on(now, wakers);
         let more = WatchList::fill(&mut queue, now, wakers);
         drop(queue);
-        if needs_alarm {
-            self.set_alarm();
+        if needs_alarm && !self.set_alarm() {
+            return (Watchers::Everyone, old); // not here: the writer is still inside
         }
         (more, old)
     }
@@ -410,23 +420,20 @@ impl WatchList {
     fn pass_on(&self, mut queue: SpinGuard<'_, WatchQueue>, now: u64, wakers: &mut Wakers) {
         let needs_alarm = queue.pass_on(now, wakers);
         drop(queue);
-        if needs_alarm {
-            self.set_alarm();
-        }
-    }
-
-    /// A token is out, and others wait behind it. PASSED-OVER
-    #[cold]
-    fn set_alarm(&self) {
-        let Some(own) = self.own.upgrade() else { return };
-        if !wake_later(Waker::from(own).into()) {
+        if needs_alarm && !self.set_alarm() {
             self.wake_everyone();
         }
     }
 
+    /// A token is out, and others wait behind it. `false`: there is no alarm, and all are to be woken. PASSED-OVER
+    #[cold]
+    fn set_alarm(&self) -> bool {
+        self.own.upgrade().is_none_or(|own| wake_later(Waker::from(own).into()))
+    }
+
     /// Wakes all that write. For threads outside of runtimes. PASSED-OVER
     #[cold]
-    fn wake_everyone(&self) {
+    pub(crate) fn wake_everyone(&self) {
         let mut wakers = Wakers::default();
         loop {
             let mut queue = self.queue.lock();
@@ -456,8 +463,8 @@ impl Wake for WatchList {
         let now = self.written.load(Ordering::Relaxed);
         let needs_alarm = queue.pass_on(now, &mut wakers);
         drop(queue);
-        if needs_alarm {
-            self.set_alarm();
+        if needs_alarm && !self.set_alarm() {
+            self.wake_everyone();
         }
     }
 }

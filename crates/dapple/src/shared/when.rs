@@ -20,7 +20,7 @@ use super::together::{Accesses, All, TogetherWait, put_in_order, sort};
 use super::watch_list::WatchPlace;
 use crate::Cancelled;
 use crate::cancel::wait::got_at_once;
-use crate::context::closure;
+use crate::context::closure::{self, EndsClosure};
 use crate::task::waker::is_ours;
 use crate::waitlist::wait::{GuardedWaker, Wait, Wakers};
 use crate::world::is_simulated;
@@ -147,7 +147,7 @@ struct LeaveAll<'e, 'a>(&'e mut [Option<AccessGuard<'a>>]);
 impl LeaveAll<'_, '_> {
     /// As one that may have changed what it has to write. If it is enlisted, it leaves the lists of the states in the same
     /// step as the states, so that each list is locked once. Those that are to be woken are woken after all states were
-    /// left, or they would find some of them busy.
+    /// left, or they would find some of them busy; unless they are too many for `wakers`.
     #[inline]
     fn written(
         self,
@@ -214,6 +214,7 @@ impl<W: AsMut<[WatchPlace]> + AsRef<[WatchPlace]>> WhenWait<W> {
         then: impl FnMut() -> Option<R>,
     ) -> Poll<Result<R, Cancelled>> {
         sort(&mut wishes);
+        let foreign = ForeignWakers::of(cx.waker(), wishes.len());
         if self.is_enlisted && self.by_number != is_simulated() {
             put_in_order(&mut wishes, self.by_number);
         }
@@ -223,7 +224,7 @@ impl<W: AsMut<[WatchPlace]> + AsRef<[WatchPlace]>> WhenWait<W> {
             self.leave_lists(&wishes);
             return Poll::Ready(Err(cancelled));
         }
-        if let Some(result) = self.look(&wishes, &mut entered, cx, then) {
+        if let Some(result) = self.look(&wishes, &mut entered, foreign, cx, then) {
             return Poll::Ready(Ok(result));
         }
         let sleep = self.sleep.insert(Wait::begun());
@@ -279,15 +280,16 @@ impl<W: AsMut<[WatchPlace]> + AsRef<[WatchPlace]>> WhenWait<W> {
         &mut self,
         wishes: &[Wish<'a>],
         entered: &mut [Option<AccessGuard<'a>>],
+        mut foreign: Option<Box<ForeignWakers>>,
         cx: &mut Context<'_>,
         mut then: impl FnMut() -> Option<R>,
     ) -> Option<R> {
-        let mut foreign = ForeignWakers::of(cx.waker(), wishes.len());
         let mut wakers = Wakers::default();
-        let result = closure::enter_and_leave(&All(wishes), |closure| {
+        let result = closure::enter(&All(wishes), || {
             let entered = LeaveAll(entered);
+            let over = EndsClosure;
             let result = then();
-            closure.note_returned();
+            drop(over);
             match &result {
                 Some(_) => {
                     let is_enlisted = std::mem::take(&mut self.is_enlisted);

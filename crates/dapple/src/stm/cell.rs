@@ -227,8 +227,12 @@ impl HandleCount {
 
     /// Counts one more handle, unless the last one is gone.
     pub(crate) fn try_add(&self) -> bool {
-        let add = |handles: u32| (handles != 0).then(|| handles + 1);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+        let add = |handles: u32| (handles != 0).then(|| handles.wrapping_add(1));
+        let added = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        if added.is_ok_and(|before| before > u32::MAX / 2) {
+            too_many_handles();
+        }
+        added.is_ok()
     }
 
     /// Counts one handle less. `true`: it was the last one, and the caller retires the cell. Otherwise the cell may be gone.

@@ -3,10 +3,11 @@
 //! # Invariants
 //!
 //! * **ALONE-IN-CLOSURE**: while a transaction runs alone, its thread runs no foreign code but its closure. Calls after the
-//!   commit and destructors of values wait until others may commit again: they may begin transactions themselves.
+//!   commit and destructors of values and results wait until others may commit again: they may begin transactions themselves.
 
 use std::error::Error;
 use std::fmt;
+use std::mem::needs_drop;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -18,7 +19,7 @@ use super::run_alone::Alone;
 use super::transaction::{Leftovers, STRAY, Transaction};
 use crate::Cancelled;
 use crate::context::{closure, with_context};
-use crate::task::guarded::GuardedWaker;
+use crate::task::guarded::{GuardedWaker, guarded};
 use crate::waitlist::wait::{Wait, block_on};
 use crate::world;
 
@@ -33,12 +34,13 @@ const YIELD_ALONE_AFTER: u32 = 256;
 const PARKED: &str = "a variable to be written that its transaction has read";
 const IN_THE_WAY: &str = "transactions that are in the way of its own";
 
-/// How one run of a closure has ended. A transaction that was not committed is still to be dropped.
+/// How one run of a closure has ended. A transaction that was not committed is still to be dropped, and so is the result of
+/// a closure that is run again.
 enum Attempt<'tx, R, E> {
     Committed(R),
     Failed(Transaction<'tx>, E),
-    Retry(Transaction<'tx>),
-    Conflict(Transaction<'tx>),
+    Retry(Transaction<'tx>, Result<R, E>),
+    Conflict(Transaction<'tx>, Result<R, E>),
 }
 
 /// Lets other transactions commit again if the closure unwinds, before its pending values are dropped. ALONE-IN-CLOSURE
@@ -65,11 +67,22 @@ fn attempt<'tx, R, E>(
     match (tx.state(), result) {
         (TxState::Running, Ok(result)) => match tx.commit(ends.0) {
             Ok(()) => Attempt::Committed(result),
-            Err(tx) => Attempt::Conflict(tx),
+            Err(tx) => Attempt::Conflict(tx, Ok(result)),
         },
         (TxState::Running, Err(error)) => Attempt::Failed(tx, error),
-        (TxState::Conflict, _) => Attempt::Conflict(tx),
-        (TxState::Retry, _) => Attempt::Retry(tx),
+        (TxState::Conflict, result) => Attempt::Conflict(tx, result),
+        (TxState::Retry, result) => Attempt::Retry(tx, result),
+    }
+}
+
+/// Results of runs alone that were not committed. ALONE-IN-CLOSURE
+struct UnusedResults<T>(Vec<T>);
+
+impl<T> Drop for UnusedResults<T> {
+    fn drop(&mut self) {
+        for result in self.0.drain(..) {
+            guarded(|| drop(result));
+        }
     }
 }
 
@@ -186,7 +199,8 @@ impl TxRun {
     ) -> Poll<Result<Result<R, E>, Cancelled>> {
         let tx_world = TxWorld::current();
         let mut later = Leftovers::default();
-        let mut alone: Option<Alone<'_>> = None; // dropped before `later`. ALONE-IN-CLOSURE
+        let mut unused = UnusedResults(Vec::new());
+        let mut alone: Option<Alone<'_>> = None; // dropped before these. ALONE-IN-CLOSURE
         let mut conflicts = 0;
         loop {
             match last {
@@ -200,8 +214,9 @@ impl TxRun {
                     self.wait.end();
                     return Poll::Ready(Ok(Err(error)));
                 }
-                Attempt::Retry(tx) => {
+                Attempt::Retry(tx, result) => {
                     alone = None;
+                    drop(result);
                     assert!(
                         tx.has_read(),
                         "{what}: the closure has called retry and has read no variable: it would wait for ever, as no write \
@@ -219,10 +234,13 @@ impl TxRun {
                         return Poll::Pending;
                     }
                 }
-                Attempt::Conflict(tx) => {
+                Attempt::Conflict(tx, result) => {
                     self.conflicts = self.conflicts.saturating_add(1);
                     if alone.is_some() {
                         tx.set_aside(&mut later);
+                        if needs_drop::<Result<R, E>>() {
+                            unused.0.push(result);
+                        }
                     }
                 }
             }
@@ -488,8 +506,8 @@ pub fn try_atomically<R, F: FnOnce(&mut Transaction<'_>) -> Result<R, Abort>>(f:
     match attempt(&mut None, f) {
         Attempt::Committed(result) => Ok(result),
         Attempt::Failed(_, Abort(())) => stray(),
-        Attempt::Retry(_) => Err(TryError::Retry),
-        Attempt::Conflict(_) => Err(TryError::Conflict),
+        Attempt::Retry(..) => Err(TryError::Retry),
+        Attempt::Conflict(..) => Err(TryError::Conflict),
     }
 }
 

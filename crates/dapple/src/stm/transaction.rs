@@ -390,7 +390,10 @@ impl<'tx> Transaction<'tx> {
         let bits = loop {
             match tx.log.read(&REALM, var.cell_ref()) {
                 Ok(bits) => break bits,
-                Err(_) => tx.log.state = TxState::Running, // the cell was locked
+                Err(_) => {
+                    tx.log.state = TxState::Running; // the cell was locked, by one that may be waiting for this processor
+                    std::thread::yield_now();
+                }
             }
         };
         // SAFETY: the announcement keeps the value. RETIRED-LATER

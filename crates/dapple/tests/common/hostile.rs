@@ -15,11 +15,17 @@ use crate::common::foreign_block_on;
 pub(crate) struct Hostile {
     panics_in: Mutex<Option<&'static str>>,
     calls: Mutex<BTreeMap<&'static str, usize>>,
+    looks: Mutex<Option<Box<dyn FnMut() + Send>>>,
 }
 
 impl Hostile {
     fn called(&self, function: &'static str) {
         *self.calls.lock().unwrap().entry(function).or_default() += 1;
+        if let Ok(mut look) = self.looks.try_lock() // not while it looks
+            && let Some(look) = &mut *look
+        {
+            look();
+        }
         let panics = *self.panics_in.lock().unwrap() == Some(function);
         assert!(!panics, "hostile: {function}");
     }
@@ -27,6 +33,15 @@ impl Hostile {
     pub(crate) fn waker(self: &Arc<Hostile>) -> Waker {
         // SAFETY: the functions keep the contract of `RawWaker`: the data is a counted reference.
         unsafe { Waker::from_raw(RawWaker::new(Arc::into_raw(self.clone()).cast(), &VTABLE)) }
+    }
+
+    /// Calls `look` in each of its functions.
+    pub(crate) fn at_each_call(&self, look: impl FnMut() + Send + 'static) {
+        *self.looks.lock().unwrap() = Some(Box::new(look));
+    }
+
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.lock().unwrap().values().sum()
     }
 
     pub(crate) fn arm(&self, function: Option<&'static str>) {

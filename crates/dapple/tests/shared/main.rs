@@ -19,6 +19,7 @@ mod map_changes;
 mod map_misuse;
 mod map_stress;
 mod misuse;
+mod on_the_spot;
 mod stress;
 mod when;
 mod when_fair;

@@ -266,3 +266,38 @@ fn a_call_after_the_commit_of_a_transaction_that_ran_alone_may_begin_others() {
         },
     );
 }
+
+#[test]
+fn a_result_that_a_transaction_alone_does_not_keep_may_begin_others_when_it_is_dropped() {
+    in_a_process_of_its_own(
+        "a_result_that_a_transaction_alone_does_not_keep_may_begin_others_when_it_is_dropped",
+        || {
+            watched(|| {
+                /// Begins a transaction when it is dropped.
+                struct Counts(TVar<u32>);
+                impl Drop for Counts {
+                    fn drop(&mut self) {
+                        atomically_blocking(|tx| tx.modify(&self.0, |count| *count += 1)).unwrap();
+                    }
+                }
+                let (var, count) = (TVar::new(0), TVar::new(0));
+                let mut runs = 0;
+                let result = atomically_blocking(|tx| {
+                    runs += 1;
+                    let value = tx.read(&var)? + tx.read(&count)?;
+                    let other = var.clone();
+                    let write = move || dapple::stm::try_atomically(|tx| tx.write(&other, value + 1));
+                    let is_alone = runs <= 17 && std::thread::spawn(write).join().unwrap().is_err();
+                    assert_eq!(is_alone, runs == 17);
+                    if is_alone {
+                        let _swallowed = tx.retry::<()>();
+                    }
+                    let _swallowed = tx.write(&var, value + 2);
+                    Ok(Counts(count.clone())) // of each run but the last it is dropped
+                });
+                assert_eq!((runs, count.load()), (18, 17));
+                drop(result);
+            });
+        },
+    );
+}

@@ -1,9 +1,11 @@
 //! Wakers that panic, in waits for conditions, values and each other: `when`, `MVar`, `Barrier`, `OnceCell`, `mpmc` and
 //! `broadcast`. The same table as in `hostile_wakers`.
 
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
+use crate::hostile_common::Hostile;
 use crate::hostile_wakers::{Case, Wait, in_every_way, wakes_its_last_poller};
 use dapple::Shared;
 use dapple::channel::{broadcast, mpmc};
@@ -170,4 +172,33 @@ fn waiters_beside_a_hostile_waker_are_served() {
 #[test]
 fn waiters_wake_their_last_poller() {
     all_cases().iter().for_each(wakes_its_last_poller);
+}
+
+#[test]
+fn the_waker_of_a_when_is_cloned_woken_and_dropped_outside_of_the_states() {
+    let (one, two) = (Shared::new(0), Shared::new(0));
+    let hostile = Arc::new(Hostile::default());
+    let busy = Arc::new(AtomicUsize::new(0));
+    hostile.at_each_call({
+        let (one, two, busy) = (one.clone(), two.clone(), busy.clone());
+        move || {
+            let is_free = one.try_write(|_| ()).is_ok() && two.try_write(|_| ()).is_ok();
+            busy.fetch_add(usize::from(!is_free), SeqCst);
+        }
+    });
+    let waker = hostile.waker();
+    let mut cx = Context::from_waker(&waker);
+    let wait = when((one.writing(), two.reading()), |(one, two)| (*one + *two > 2).then_some(()));
+    let mut wait = Box::pin(wait);
+    assert!(wait.as_mut().poll(&mut cx).is_pending());
+    for number in 1..3 {
+        one.try_write(|one| *one = number).unwrap();
+        assert!(wait.as_mut().poll(&mut cx).is_pending());
+        assert!(wait.as_mut().poll(&mut cx).is_pending(), "polled without a write");
+    }
+    two.try_write(|two| *two = 1).unwrap();
+    assert_eq!(wait.as_mut().poll(&mut cx), Poll::Ready(Ok(())));
+    drop(wait);
+    assert!(hostile.calls() > 10, "{}", hostile.calls());
+    assert_eq!(busy.load(SeqCst), 0, "of {} calls", hostile.calls());
 }
