@@ -45,7 +45,7 @@ macro_rules! impl_wait {
             fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
                 let this = self.get_mut();
                 let shown = Shown(&this.access);
-                closure::assert_outside(&shown);
+                closure::assert_may_wait(&shown);
                 if this.f.is_none() {
                     refuse_again(&shown);
                 }

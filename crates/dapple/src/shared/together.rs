@@ -257,7 +257,7 @@ impl_accesses!(8: A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 #[inline]
 pub(super) fn sort(wishes: &mut [Wish<'_>]) {
     wishes.iter().for_each(|wish| wish.gate.glance());
-    closure::assert_outside(&All(wishes));
+    closure::assert_may_wait(&All(wishes));
     put_in_order(wishes, is_simulated());
     for pair in wishes.windows(2) {
         if pair[0].address() == pair[1].address() {
@@ -286,19 +286,22 @@ fn refuse_twice(pair: &[Wish<'_>]) -> ! {
     );
 }
 
-/// Calls `f` inside of the entered states, then leaves them. A task woken by leaving must not run here before
-/// all of them are left: `closure::enter` makes it panic instead.
+/// Calls `f` inside of the entered states, then leaves them. A waker that blocks must not do so before all of them are
+/// left: it panics instead.
 #[inline]
 pub(super) fn call<R>(wishes: &[Wish<'_>], entered: impl Sized, f: impl FnOnce() -> R) -> R {
     closure::enter(&All(wishes), move || {
         let _entered = entered; // left even if `f` panics
-        f()
+        let result = f();
+        closure::note_returned();
+        result
     })
 }
 
 /// Leaves all entered states, as `call` does.
 fn leave(wishes: &[Wish<'_>], entered: &mut [Option<AccessGuard<'_>>]) {
     closure::enter(&All(wishes), || {
+        closure::note_returned(); // it was not called
         entered.iter_mut().filter_map(Option::take).for_each(AccessGuard::leave_unwritten);
     });
 }

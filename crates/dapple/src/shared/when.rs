@@ -287,6 +287,7 @@ impl<W: AsMut<[WatchPlace]> + AsRef<[WatchPlace]>> WhenWait<W> {
         let result = closure::enter(&All(wishes), || {
             let entered = LeaveAll(entered);
             let result = then();
+            closure::note_returned();
             match &result {
                 Some(_) => {
                     let is_enlisted = std::mem::take(&mut self.is_enlisted);

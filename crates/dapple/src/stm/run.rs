@@ -125,7 +125,7 @@ impl TxRun {
         if is_nested(what) {
             return Poll::Ready(Err(Cancelled));
         }
-        closure::assert_outside(&what);
+        closure::assert_may_wait(&what);
         assert!(!self.is_done, "{what}: polled again after it was done");
         self.is_done = true; // also if a call after the commit panics
         let polled = self.poll_tries(cx, what, f);

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::common::{Event, foreign_block_on, in_both_worlds, runtime, start_thread, watched};
+use crate::common::{Event, eventually, foreign_block_on, in_both_worlds, runtime, start_thread, watched};
 use crate::shared_common::{Bell, Held, poll, settle};
+use dapple::shared::when;
 use dapple::{Shared, together, together_all};
 
 /// A waker of which one part panics.
@@ -235,6 +236,66 @@ fn a_blocking_waker_does_not_wait_for_its_caller() {
             assert_eq!(poll(&mut waits), Poll::Ready(Ok(())));
             assert_eq!(one.try_write(|_| ()), Ok(()));
             assert_eq!(two.try_write(|_| ()), Ok(()));
+        }
+    });
+}
+
+/// A waker that polls other waits at once, in the thread of a holder that leaves several states.
+#[test]
+fn a_waker_may_wait_for_states_that_are_being_left() {
+    const YES: usize = 1;
+    const NO: usize = 2;
+    watched(|| {
+        // The holder is a `together`, or a `when` whose closure returns `Some` at the first or the second call.
+        for (calls, swap) in [0, 1, 2].into_iter().flat_map(|calls| [(calls, false), (calls, true)]) {
+            let (one, two) = (Shared::new(0), Shared::new(0));
+            let waited_for = if swap { two.clone() } else { one.clone() };
+            let (inside, let_go) = (Event::default(), Event::default());
+            let thread = start_thread({
+                let (one, two) = (one.clone(), two.clone());
+                let (inside, let_go) = (inside.clone(), let_go.clone());
+                move || {
+                    let hold = || {
+                        inside.set();
+                        let_go.wait();
+                    };
+                    let both = (one.writing(), two.writing());
+                    let mut called = 0;
+                    match calls {
+                        0 => foreign_block_on(together(both, |_| hold())),
+                        _ => foreign_block_on(when(both, |_| {
+                            hold();
+                            called += 1;
+                            (called == calls).then_some(())
+                        })),
+                    }
+                }
+            });
+            inside.wait();
+            let polled = Arc::new(AtomicUsize::new(0));
+            let runs = Arc::new(Runs(
+                {
+                    let (one, two, polled) = (one.clone(), two.clone(), polled.clone());
+                    move || {
+                        let has_polled = try_to(|| {
+                            let _ = poll(&mut one.write(|_| ()));
+                            let _ = poll(&mut two.read(|_| ()));
+                            let _ = poll(&mut together((one.writing(), two.reading()), |_| ()));
+                            let _ = poll(&mut when((one.reading(), two.writing()), |_| None::<()>));
+                        });
+                        polled.store(if has_polled.is_some() { YES } else { NO }, Ordering::SeqCst);
+                    }
+                },
+                AtomicUsize::new(0),
+            ));
+            let mut waits = waited_for.write(|_| ());
+            assert!(poll_with(&Waker::from(runs.clone()), &mut waits).is_pending());
+            let_go.set();
+            eventually("the waker is called", || polled.load(Ordering::SeqCst) != 0);
+            assert_eq!(polled.load(Ordering::SeqCst), YES, "{calls} {swap}: a poll in the waker panicked");
+            assert_eq!(settle(&mut waits), Poll::Ready(Ok(())));
+            assert_eq!(thread.join().unwrap(), Ok(()));
+            assert_eq!([&one, &two].map(|state| state.try_write(|_| ())), [Ok(()), Ok(())]);
         }
     });
 }
