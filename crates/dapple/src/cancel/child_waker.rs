@@ -232,7 +232,7 @@ fn wake(data: *const ()) {
             context.note_child_woken();
             context.count_child_refs(-1);
         } else if child_waker(data).queued.swap(true, Ordering::AcqRel) {
-            // SAFETY: the waker has a reference, which is dropped context.
+            // SAFETY: the waker has a reference, which is dropped here.
             unsafe { ChildWaker::drop_ref(ptr(data)) };
         } else {
             push(context, ptr(data)); // with the waker's reference. IN-LINE-ONCE
@@ -246,7 +246,7 @@ fn drop_waker(data: *const ()) {
         if is_own(context, data) {
             context.count_child_refs(-1);
         } else {
-            // SAFETY: the waker has a reference, which is dropped context.
+            // SAFETY: the waker has a reference, which is dropped here.
             unsafe { ChildWaker::drop_ref(ptr(data)) };
         }
     });
@@ -288,7 +288,7 @@ unsafe fn waker(data: *const ()) -> Waker {
     unsafe { Waker::from_raw(RawWaker::new(data, &VTABLE)) }
 }
 
-/// The waker of the child that is polled context, if there is one.
+/// The waker of the child that is polled here, if there is one.
 pub(super) fn current_waker(context: &ThreadContext) -> Option<GuardedWaker> {
     let child = NonNull::new(context.child::<ChildWaker>().cast_mut())?;
     // SAFETY: it is being polled, so it exists; the waker is not dropped, so it needs no reference. BIASED
