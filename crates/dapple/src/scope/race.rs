@@ -23,6 +23,8 @@ use super::region::{Region, RegionVerdict};
 /// race((receiver.recv(), sleep(d))).await }` receives every message. Values that a loser *already holds*
 /// when it loses are dropped with it, unless its own code saves them: the first half of a `read_exact`, a
 /// message between two waits, the result of a file operation in progress.
+/// A task that a loser has [spawned](crate::Scope::spawn) in a scope is cancelled as any task: a wait of
+/// that task may still take a value that is ready.
 ///
 /// Losers are waited for as [`timeout`](crate::time::timeout()) waits for a future whose time is up. They are
 /// dropped under the same conditions: if they wait in no future of this crate that could return `Cancelled`.
