@@ -2,7 +2,7 @@
 
 use crate::context::ThreadContext;
 use crate::prim::{AtomicU8, Ordering};
-use crate::task::cell::{Front, TaskKind};
+use crate::task::cell::{CellPrefix, TaskKind};
 use crate::task::header::{QueuePosition, TaskPtr};
 use crate::task::poll::StepOutcome;
 use crate::task::state::ABORTED;
@@ -24,7 +24,7 @@ const WITHDRAWN: u8 = 2;
 /// The caller has a reference to `task`, which is of the kind [`Blocking`].
 unsafe fn withdraw(task: TaskPtr) {
     // SAFETY: handed on from the caller.
-    let word = &unsafe { Front::<Blocking>::of(task) }.kind.0;
+    let word = &unsafe { CellPrefix::<Blocking>::of(task) }.kind.0;
     let _ = word.compare_exchange(IN_LINE, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire);
 }
 
@@ -38,7 +38,7 @@ unsafe impl TaskKind for Blocking {
         step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
     ) -> Option<TaskPtr> {
         // SAFETY: a task that is owned exists, and it is of this kind.
-        let front = unsafe { Front::<Blocking>::of(task) };
+        let front = unsafe { CellPrefix::<Blocking>::of(task) };
         if front.kind.0.swap(BEGUN, Ordering::AcqRel) == WITHDRAWN {
             // SAFETY: as above.
             unsafe { task.as_ref() }.state.mark(ABORTED);

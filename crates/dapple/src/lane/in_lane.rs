@@ -8,7 +8,7 @@ use std::mem::ManuallyDrop;
 use super::Color;
 use super::lane::Lane;
 use crate::context::{ThreadContext, with_context};
-use crate::task::cell::{Front, TaskKind};
+use crate::task::cell::{CellPrefix, TaskKind};
 use crate::task::header::{QueuedAccess, TaskPtr};
 use crate::task::poll::{Passage, StepOutcome};
 use crate::task::{Priority, QueuePosition};
@@ -56,7 +56,7 @@ impl LaneExtra for Priority {
 /// The task exists, and is of the kind `InLane<X>`.
 pub(super) unsafe fn priority_of<X: LaneExtra>(task: TaskPtr) -> Option<Priority> {
     // SAFETY: handed on from the caller.
-    unsafe { Front::<InLane<X>>::of(task) }.kind.extra.priority()
+    unsafe { CellPrefix::<InLane<X>>::of(task) }.kind.extra.priority()
 }
 
 /// The color that a task is spawned into: an owned one to give away, or a reference.
@@ -121,7 +121,7 @@ impl<X: LaneExtra> Drop for InLane<X> {
 /// As for `VTable::left`.
 unsafe fn left<X: LaneExtra>(task: TaskPtr) {
     // SAFETY: the caller owns the task, so it exists, and it is of this kind.
-    let kind = &unsafe { Front::<InLane<X>>::of(task) }.kind;
+    let kind = &unsafe { CellPrefix::<InLane<X>>::of(task) }.kind;
     // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
     unsafe { kind.leave() };
 }
@@ -141,7 +141,7 @@ unsafe impl<X: LaneExtra> TaskKind for InLane<X> {
 
     unsafe fn enqueue(task: TaskPtr, place: QueuePosition) {
         // SAFETY: the caller owns the task, so it exists, and it is of this kind.
-        let kind = &unsafe { Front::<InLane<X>>::of(task) }.kind;
+        let kind = &unsafe { CellPrefix::<InLane<X>>::of(task) }.kind;
         // SAFETY: handed on from the caller.
         unsafe { Lane::push(kind.lane, task, place, kind.extra.priority()) };
     }
@@ -150,6 +150,6 @@ unsafe impl<X: LaneExtra> TaskKind for InLane<X> {
 
     unsafe fn color(task: TaskPtr) -> usize {
         // SAFETY: the caller has a reference, and the task is of this kind.
-        unsafe { Front::<InLane<X>>::of(task) }.kind.lane.addr().get()
+        unsafe { CellPrefix::<InLane<X>>::of(task) }.kind.lane.addr().get()
     }
 }

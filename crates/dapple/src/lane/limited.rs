@@ -21,7 +21,7 @@ use super::in_lane::{InLane, LaneExtra, priority_of};
 use super::lane::Lane;
 use crate::context::with_context;
 use crate::prim::{AtomicU64, Mutex, Ordering, lock};
-use crate::task::cell::Front;
+use crate::task::cell::CellPrefix;
 use crate::task::header::{Header, QueuedAccess, TaskPtr};
 use crate::task::inbox::NodeList;
 use crate::task::poll::Passage;
@@ -256,7 +256,7 @@ unsafe fn is_refused(task: TaskPtr) -> bool {
 /// As for [`is_refused`], and the task is of that kind.
 unsafe fn is_limited_refused(task: TaskPtr) -> bool {
     // SAFETY: handed on from the caller.
-    unsafe { Front::<InLane<Limited>>::of(task) }.kind.extra.stage.get() == AdmissionStage::Refused
+    unsafe { CellPrefix::<InLane<Limited>>::of(task) }.kind.extra.stage.get() == AdmissionStage::Refused
 }
 
 /// Whether a task may begin or has begun.
@@ -266,7 +266,7 @@ unsafe fn is_limited_refused(task: TaskPtr) -> bool {
 /// The caller owns the task, which is of this kind.
 unsafe fn pass(task: TaskPtr) -> Passage {
     // SAFETY: handed on from the caller.
-    let kind = &unsafe { Front::<InLane<Limited>>::of(task) }.kind.extra;
+    let kind = &unsafe { CellPrefix::<InLane<Limited>>::of(task) }.kind.extra;
     match kind.stage.get() {
         AdmissionStage::Begun => return Passage::Begin,
         AdmissionStage::Refused => return Passage::Refuse,

@@ -28,7 +28,7 @@ use super::lane::{Lane, NewLane};
 use crate::context::{SetAside, ThreadContext, with_context};
 use crate::prim::{AtomicBool, Ordering, Unpark};
 use crate::sched::MainTurn;
-use crate::task::cell::Front;
+use crate::task::cell::CellPrefix;
 use crate::task::header::{Header, TaskPtr};
 use crate::task::state::ABORTED;
 use crate::task::{QueuePosition, RuntimeShared, Task};
@@ -108,18 +108,18 @@ unsafe fn run_aside(lane: TaskPtr) -> Option<TaskPtr> {
 /// The tasks of a main color whose futures exist. TURN-OWNS-LINE
 #[derive(Default)]
 pub(crate) struct Locals {
-    first: Cell<*mut MainFront>,
+    first: Cell<*mut MainPrefix>,
 }
 
 /// Additional fields of a task of a main color: its position in the list of the color's tasks.
 pub(crate) struct MainTask {
     listed: Cell<bool>,
-    next: Cell<*mut MainFront>,
+    next: Cell<*mut MainPrefix>,
     /// The pointer to this task: the list's first, or another task's `next`.
-    back: Cell<*const Cell<*mut MainFront>>,
+    back: Cell<*const Cell<*mut MainPrefix>>,
 }
 
-type MainFront = Front<InLane<MainTask>>;
+type MainPrefix = CellPrefix<InLane<MainTask>>;
 
 impl Default for MainTask {
     #[inline]
@@ -138,7 +138,7 @@ impl Locals {
     /// Adds a task to the list, if it is not in it. LISTED
     fn add(&self, task: TaskPtr) {
         // SAFETY: tasks in the queue of a main color are of kind `MainTask`, and exist.
-        let kind = &unsafe { MainFront::of(task) }.kind.extra;
+        let kind = &unsafe { MainPrefix::of(task) }.kind.extra;
         if kind.listed.replace(true) {
             return;
         }

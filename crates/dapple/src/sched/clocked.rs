@@ -11,7 +11,7 @@ use super::own_color::OwnColor;
 use crate::context::{ThreadContext, with_context};
 use crate::driver::clock::Time;
 use crate::task::QueuePosition;
-use crate::task::cell::{Front, TaskKind};
+use crate::task::cell::{CellPrefix, TaskKind};
 use crate::task::header::TaskPtr;
 use crate::task::poll::StepOutcome;
 
@@ -34,7 +34,7 @@ impl Clocked {
             (_, moment) => moment,
         });
         // SAFETY: handed on from the caller.
-        unsafe { Front::<Clocked>::of(task) }.kind.ready.set(ready); // READY-STAMPED
+        unsafe { CellPrefix::<Clocked>::of(task) }.kind.ready.set(ready); // READY-STAMPED
     }
 }
 
@@ -47,7 +47,7 @@ unsafe impl TaskKind for Clocked {
         step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
     ) -> Option<TaskPtr> {
         // SAFETY: the caller gives away the right to run. READY-STAMPED
-        context.set_ready_since(unsafe { Front::<Clocked>::of(task) }.kind.ready.get());
+        context.set_ready_since(unsafe { CellPrefix::<Clocked>::of(task) }.kind.ready.get());
         // SAFETY: handed on from the caller.
         let again = unsafe { OwnColor::run(task, context, step) };
         context.set_ready_since(0);

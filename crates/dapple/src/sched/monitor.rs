@@ -73,7 +73,7 @@ impl Monitor {
 }
 
 /// The monitor's record of a worker.
-struct Watch {
+struct StallWatch {
     progress: (u64, *const Header),
     /// When it was last seen to make progress.
     since: Time,
@@ -83,10 +83,10 @@ struct Watch {
     is_unrelieved: bool,
 }
 
-impl Watch {
-    fn new(worker: &Worker, now: Time) -> Watch {
+impl StallWatch {
+    fn new(worker: &Worker, now: Time) -> StallWatch {
         let progress = worker.progress();
-        Watch { progress, since: now, is_stalled: false, is_told: false, is_unrelieved: false }
+        StallWatch { progress, since: now, is_stalled: false, is_told: false, is_unrelieved: false }
     }
 }
 
@@ -96,7 +96,7 @@ impl Sched {
         let period = self.monitor.period();
         let patience = PATIENCE.div_duration_f32(period) as u32;
         let few = (FEW * period.as_micros() as u64 / SELDOM.as_micros() as u64).max(1);
-        let mut watches: Vec<Watch> = Vec::new();
+        let mut watches: Vec<StallWatch> = Vec::new();
         let mut all_slept = 0;
         while !self.is_stopped() {
             all_slept = if self.all_sleep() { all_slept + 1 } else { 0 };
@@ -114,13 +114,13 @@ impl Sched {
             let now = Time::now();
             for (number, worker) in self.all_workers().enumerate() {
                 if number == watches.len() {
-                    watches.push(Watch::new(worker, now));
+                    watches.push(StallWatch::new(worker, now));
                 }
                 let spare = number.checked_sub(self.workers.len());
                 if spare.is_none_or(|spare| self.spares.is_out(spare)) {
                     self.look_at(worker, &mut watches[number], now, few, &start);
                 } else {
-                    watches[number] = Watch::new(worker, now);
+                    watches[number] = StallWatch::new(worker, now);
                 }
             }
             self.wake_for_more(); // LAST-SEARCHER
@@ -135,7 +135,7 @@ impl Sched {
     fn look_at(
         &self,
         worker: &Worker,
-        watch: &mut Watch,
+        watch: &mut StallWatch,
         now: Time,
         few: u64,
         start: &impl Fn(usize) -> io::Result<()>,
@@ -157,7 +157,7 @@ impl Sched {
             if watch.is_stalled {
                 worker.task_view.set_stalled(None);
             }
-            *watch = Watch { progress, ..Watch::new(worker, now) };
+            *watch = StallWatch { progress, ..StallWatch::new(worker, now) };
             return;
         }
         let stuck_for = Duration::from_nanos(now.nanos_since(watch.since));
@@ -182,7 +182,7 @@ impl Sched {
     }
 
     /// Counts a stalled worker.
-    fn note_stall(&self, worker: &Worker, watch: &mut Watch, stuck_for: Duration) {
+    fn note_stall(&self, worker: &Worker, watch: &mut StallWatch, stuck_for: Duration) {
         let is_new = !std::mem::replace(&mut watch.is_stalled, true);
         self.monitor.stalls.note(is_new, stuck_for);
         if is_new {
@@ -191,7 +191,7 @@ impl Sched {
     }
 
     /// Reports a stalled worker, after it was counted and a spare was sent: a subscriber may take its time.
-    fn tell_of_stall(&self, worker: &Worker, watch: &mut Watch, stuck_for: Duration) {
+    fn tell_of_stall(&self, worker: &Worker, watch: &mut StallWatch, stuck_for: Duration) {
         if watch.is_unrelieved {
             self.monitor.stalls.tell_nobody(self.spares.most());
         }

@@ -14,7 +14,7 @@ use crate::lane::main::MainTask;
 use crate::sched::Sched;
 use crate::sched::clocked::Clocked;
 use crate::sched::own_color::OwnColor;
-use crate::task::cell::{Cell, TaskKind};
+use crate::task::cell::{TaskCell, TaskKind};
 use crate::task::header::{Meta, QueuePosition, Runnable, TaskPtr};
 use crate::task::runtime_shared::WholeRuntime;
 use crate::task::{Priority, RuntimeShared, drop_unspawned};
@@ -26,7 +26,7 @@ pub(crate) trait Placement {
     ///
     /// # Safety
     ///
-    /// As for [`Cell::make`].
+    /// As for [`TaskCell::make`].
     unsafe fn put_task<F: Future>(self, future: F, meta: Meta) -> JoinHandle<F::Output>;
 }
 
@@ -120,7 +120,7 @@ impl<C: LaneOwner, R: LaneExtra> Placement for InColor<C, R> {
 
 /// # Safety
 ///
-/// As for [`Cell::make`]; `extra` fits the lane.
+/// As for [`TaskCell::make`]; `extra` fits the lane.
 #[inline]
 unsafe fn put_in_lane<X: LaneExtra, F: Future>(
     color: impl LaneOwner,
@@ -138,7 +138,7 @@ unsafe fn put_in_lane<X: LaneExtra, F: Future>(
 ///
 /// # Safety
 ///
-/// As for [`Cell::make`]. `shared` exists until `kind` has been dropped.
+/// As for [`TaskCell::make`]. `shared` exists until `kind` has been dropped.
 #[inline]
 pub(crate) unsafe fn put<K: TaskKind, F: Future>(
     shared: *const RuntimeShared,
@@ -150,7 +150,7 @@ pub(crate) unsafe fn put<K: TaskKind, F: Future>(
     // SAFETY: handed on from the caller. Not a parameter: the kind may be the last that keeps it.
     let shared = unsafe { &*shared };
     // SAFETY: handed on from the caller.
-    match unsafe { Cell::make(shared, kind, future, meta) } {
+    match unsafe { TaskCell::make(shared, kind, future, meta) } {
         Ok(task) => {
             enqueue(task.ptr());
             // SAFETY: it is a task of `F`, and this is its only handle.

@@ -57,7 +57,7 @@ pub(crate) unsafe trait TaskKind: Sized {
 
 /// A task in memory.
 #[repr(C)]
-pub(crate) struct Cell<K, F: Future> {
+pub(crate) struct TaskCell<K, F: Future> {
     header: Header,
     kind: K,
     join: JoinSlot,
@@ -78,24 +78,24 @@ pub(crate) type PanicPayload = Box<dyn Any + Send>;
 
 /// The part of a cell in front of the join slot, which the code of a kind uses.
 #[repr(C)]
-pub(crate) struct Front<K> {
+pub(crate) struct CellPrefix<K> {
     header: Header,
     pub(crate) kind: K,
 }
 
-impl<K> Front<K> {
+impl<K> CellPrefix<K> {
     /// # Safety
     ///
     /// `task` is of kind `K` and alive for as long as the result is used.
     #[inline]
-    pub(crate) unsafe fn of<'a>(task: TaskPtr) -> &'a Front<K> {
-        // SAFETY: `Cell` is `repr(C)` and starts with the same two fields.
-        unsafe { task.cast::<Front<K>>().as_ref() }
+    pub(crate) unsafe fn of<'a>(task: TaskPtr) -> &'a CellPrefix<K> {
+        // SAFETY: `TaskCell` is `repr(C)` and starts with the same two fields.
+        unsafe { task.cast::<CellPrefix<K>>().as_ref() }
     }
 }
 
-impl<K: TaskKind, F: Future> Cell<K, F> {
-    const LAYOUT: Layout = Layout::new::<Cell<K, F>>();
+impl<K: TaskKind, F: Future> TaskCell<K, F> {
+    const LAYOUT: Layout = Layout::new::<TaskCell<K, F>>();
     const CLASS: u8 = {
         assert!(
             Self::LAYOUT.align() <= MAX_ALIGN,

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::cell::{Cell, PanicPayload, TaskKind, discard};
+use super::cell::{PanicPayload, TaskCell, TaskKind, discard};
 use super::header::{Header, PollOutcome, Reason, Runnable, TaskPtr, field};
 use super::join_slot::JoinSlot;
 use super::runtime_shared::{RuntimePhase, RuntimeShared};
@@ -71,7 +71,7 @@ pub(crate) unsafe fn step(task: TaskPtr, context: &ThreadContext) -> StepOutcome
 }
 
 /// How a task of one kind and type is run, stepped and polled, in this order.
-impl<K: TaskKind, F: Future> Cell<K, F> {
+impl<K: TaskKind, F: Future> TaskCell<K, F> {
     pub(super) unsafe fn run(task: TaskPtr, context: &ThreadContext) -> Option<TaskPtr> {
         // SAFETY: `K::run` calls it for the task that it is given, and owns that task then.
         let step = |task, context: &ThreadContext| unsafe { Self::step_inline(task, context) };

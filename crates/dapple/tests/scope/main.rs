@@ -21,6 +21,7 @@ mod faults_dropped;
 mod faults_late;
 mod foreign;
 mod race_exact;
+mod race_exact_resources;
 mod spawn_cancel;
 mod spawn_tree;
 mod started_late;

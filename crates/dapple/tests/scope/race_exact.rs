@@ -10,21 +10,20 @@ use std::sync::Arc;
 
 use dapple::channel::{mpsc, oneshot, watch};
 use dapple::io::{AsyncReadExt, AsyncWriteExt, duplex};
-use dapple::limit::Limit;
 use dapple::sim::net::{TcpListener, TcpStream};
 use dapple::sim::{Sim, work};
 use dapple::sync::{Condvar, Mutex, Notify, Semaphore};
 use dapple::time::{Duration, Instant, interval, sleep, timeout};
-use dapple::{Cancelled, Shared, finish, finish_local, race, shield, spawn, suspend};
+use dapple::{Cancelled, finish, finish_local, race, shield, spawn, suspend};
 
-const MS: Duration = Duration::from_millis(1);
+pub(super) const MS: Duration = Duration::from_millis(1);
 const SEEDS: u64 = 100;
 const ITEMS: u32 = 40;
 /// More rounds than any of the programs needs: something was lost, and is waited for in vain.
-const ROUNDS: u32 = 4000;
+pub(super) const ROUNDS: u32 = 4000;
 
 /// Small random numbers.
-struct Dice(Cell<u64>);
+pub(super) struct Dice(Cell<u64>);
 
 impl Dice {
     fn below(&self, n: u32) -> u32 {
@@ -35,7 +34,7 @@ impl Dice {
     }
 
     /// Races `take` against a short time, in either order, directly or in other scopes. `None`: the time won.
-    async fn race<T>(&self, take: impl Future<Output = Option<T>>) -> Option<T> {
+    pub(super) async fn race<T>(&self, take: impl Future<Output = Option<T>>) -> Option<T> {
         let time = MS * self.below(3);
         let late = async {
             sleep(time).await.ok();
@@ -62,7 +61,9 @@ impl Dice {
 }
 
 /// Runs a program with many seeds.
-fn with_seeds<F: Future<Output = ()> + 'static>(program: impl Fn(Rc<Dice>) -> F + 'static + Clone) {
+pub(super) fn with_seeds<F: Future<Output = ()> + 'static>(
+    program: impl Fn(Rc<Dice>) -> F + 'static + Clone,
+) {
     for seed in 0..SEEDS {
         let program = program.clone();
         Sim::new(seed).run(async move {
@@ -289,86 +290,6 @@ fn ticks() {
             assert_eq!(tick.duration_since(begun), 3 * MS * item, "a tick was lost");
         }
     });
-}
-
-/// A resource with many waiters, held by one at a time.
-trait Resource {
-    async fn hold(&self) -> Option<()>;
-}
-
-struct OneSemaphore(Semaphore);
-struct OneMutex(Mutex<()>);
-struct OneShared(Shared<u32>);
-struct OneLimit(Limit);
-
-impl Resource for OneSemaphore {
-    async fn hold(&self) -> Option<()> {
-        let _permit = self.0.acquire().await.ok()?;
-        sleep(MS).await.ok()
-    }
-}
-
-impl Resource for OneMutex {
-    async fn hold(&self) -> Option<()> {
-        let _guard = self.0.lock().await.ok()?;
-        sleep(MS).await.ok()
-    }
-}
-
-impl Resource for OneShared {
-    async fn hold(&self) -> Option<()> {
-        self.0.write(|count| *count += 1).await.ok()
-    }
-}
-
-impl Resource for OneLimit {
-    async fn hold(&self) -> Option<()> {
-        let _seat = self.0.admit().await.ok()?;
-        sleep(MS).await.ok()
-    }
-}
-
-/// A branch that loses a race passes its resource on: every task gets it in the end, and it is free after that.
-fn all_get_it<R: Resource + 'static>(new: impl Fn() -> R + Clone + 'static) {
-    with_seeds(move |dice| {
-        let all = Rc::new(new());
-        async move {
-            finish_local(async |s| {
-                for _ in 0..6 {
-                    let (all, dice) = (all.clone(), dice.clone());
-                    drop(s.start(async move {
-                        let mut rounds = 0;
-                        while dice.race(all.hold()).await.is_none() {
-                            rounds += 1;
-                            assert!(rounds < ROUNDS, "it was passed on to none");
-                        }
-                    }));
-                }
-            })
-            .await;
-            assert!(timeout(MS * 100, all.hold()).await.is_ok(), "it is held by none, and not free");
-        }
-    });
-}
-
-#[test]
-fn permits() {
-    all_get_it(|| OneSemaphore(Semaphore::new(1)));
-}
-
-#[test]
-fn locks() {
-    all_get_it(|| OneMutex(Mutex::new(())));
-}
-
-#[test]
-fn shared_states() {
-    all_get_it(|| OneShared(Shared::new(0)));
-}
-
-#[test]
-fn seats_of_a_limit() {
-    all_get_it(|| OneLimit(Limit::new().concurrency(1)));
 }
 
 #[test]

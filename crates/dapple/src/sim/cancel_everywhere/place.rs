@@ -118,7 +118,7 @@ mod tests {
              at /rustc/59807616/library/core/src/future/future.rs:133:9
    4: pool::take_jobs::{{closure}}
              at ./tests/pool.rs:17:30
-   5: dapple::task::cell::Cell<K,F>::poll_inline
+   5: dapple::task::cell::TaskCell<K,F>::poll_inline
              at ./src/task/cell.rs:200:22
 ";
 
