@@ -27,7 +27,7 @@ use dapple::{Cancelled, Color, ColorCell, JoinHandle, is_cancelled, spawn};
 use futures_lite::future;
 
 const HELP: &str = "A chat server.\n\nUsage: chat [ADDRESS]  where to listen (127.0.0.1:7777; port 0: any)\n";
-const QUEUE: usize = 64; // lines that may wait for a client
+const QUEUE: usize = 1024; // lines that may wait for a client: more than all members of a room say at once
 const LINE: usize = 512; // bytes that a line may have
 const TOO_SLOW: &str = "* You read too slowly, and were dropped. Goodbye!\n";
 const TOO_LONG: &str = "* That line is too long. Goodbye!\n";

@@ -111,6 +111,32 @@ fn a_client_that_does_not_read_is_dropped_and_holds_up_no_other() {
 }
 
 #[test]
+fn a_burst_of_all_members_drops_no_reader() {
+    const MEMBERS: usize = 80;
+    const LINES: usize = 8;
+    let (mut chat, address) = chat();
+    let enter = |number| {
+        let welcome = format!("* You are m{number} in lobby. Others here: {number}");
+        enter(address, &format!("m{number}"), &welcome)
+    };
+    let mut members: Vec<_> = (0..MEMBERS).map(enter).collect();
+    for member in &mut members {
+        member.say("hello\n".repeat(LINES).trim_end());
+    }
+    for (number, member) in members.iter_mut().enumerate() {
+        for _ in number + 1..MEMBERS {
+            assert!(member.hear().ends_with("has come"));
+        }
+        for _ in 0..(MEMBERS - 1) * LINES {
+            let heard = member.hear();
+            assert!(heard.ends_with(": hello"), "{heard}");
+        }
+    }
+    chat.signal("INT");
+    assert!(chat.end().0.success());
+}
+
+#[test]
 fn arguments_are_checked() {
     let (is_ok, text) = output(CHAT, &["--help"]);
     assert!(is_ok && text.contains("Usage: chat"), "{text}");

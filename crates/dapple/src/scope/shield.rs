@@ -20,6 +20,7 @@ use crate::context::with_context;
 ///
 /// Scopes, timeouts, races and joiners wait for the shield, and so does a shutdown, until its time is up. A
 /// server that drops a handler after a grace period (`cancel_grace` of dapple-http) drops the shield with it.
+/// A wait for a peer in a shield needs a bound of its own: `shield(timeout(limit, write.write_all(goodbye)))`.
 ///
 /// # Cancellation
 ///

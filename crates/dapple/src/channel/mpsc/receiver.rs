@@ -18,6 +18,10 @@ use crate::waitlist::wait::{Wait, block_on};
 /// As a stream, `None` means that the channel is closed and all messages have been received.
 /// `Some(Err(Cancelled))` means that the wait was cancelled; no message is lost.
 ///
+/// A loop `while let Ok(message) = receiver.recv().await` ends at a cancel as well, with messages left in the channel. A
+/// receiver that should get all of them loops in a [`shield`](crate::shield), or takes the rest by
+/// [`try_recv`](Self::try_recv).
+///
 /// # Examples
 ///
 /// ```

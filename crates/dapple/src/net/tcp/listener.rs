@@ -93,6 +93,32 @@ impl TcpListener {
     /// Sets a limit on accepting. While `limit` has no room ([`Limit::has_room`](crate::limit::Limit::has_room)), nothing
     /// is accepted, and connections wait in the kernel's queue, whose length
     /// [`listen`](crate::net::TcpSocket::listen) sets. Accepting resumes by itself.
+    ///
+    /// Use it to bring in no more work during overload. It counts no connections: only other work with the same limit
+    /// fills the limit, and a task counts when it has begun, so some more may be accepted before. To bound the number of
+    /// connections, take a permit of a [`Semaphore`](crate::sync::Semaphore), or of
+    /// [`Limit::admit`](crate::limit::Limit::admit), before each `accept`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::limit::Limit;
+    /// use dapple::net::{TcpListener, TcpStream};
+    /// use dapple::time::{Duration, timeout};
+    ///
+    /// dapple::run(async {
+    ///     let limit = Limit::new().concurrency(1);
+    ///     let mut listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     listener.set_limit(limit.clone());
+    ///     let _client = TcpStream::connect(listener.local_addr()?).await?;
+    ///     let work = limit.try_admit().expect("there is room"); // the handler of a request, say
+    ///     assert!(timeout(Duration::from_millis(10), listener.accept()).await.is_err());
+    ///     drop(work);
+    ///     listener.accept().await?; // there is room again
+    /// #   Ok::<(), std::io::Error>(())
+    /// })
+    /// # .unwrap();
+    /// ```
     pub fn set_limit(&mut self, limit: crate::limit::Limit) {
         self.0.set_limit(limit);
     }

@@ -106,7 +106,8 @@ impl UnixListener {
     }
 
     /// Sets a limit on accepting. While `limit` has no room ([`Limit::has_room`](crate::limit::Limit::has_room)), nothing
-    /// is accepted, and connections wait in the kernel's queue. Accepting resumes by itself.
+    /// is accepted, and connections wait in the kernel's queue. Accepting resumes by itself. It counts no connections: see
+    /// [`TcpListener::set_limit`](crate::net::TcpListener::set_limit).
     pub fn set_limit(&mut self, limit: crate::limit::Limit) {
         self.0.set_limit(limit);
     }

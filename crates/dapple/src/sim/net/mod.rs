@@ -53,7 +53,7 @@
 //! all. The only name is `localhost`. Two simulations are not connected.
 //!
 //! Functions that make no sense here are missing: `from_std` and `into_std`, `read_with` and `write_with`, the file
-//! descriptor, and `TcpSocket`. There are no faults yet, such as partitions.
+//! descriptor, and `TcpSocket`. So is `set_limit`: call [`Limit::room`](crate::limit::Limit::room) before `accept`. There are no faults yet, such as partitions.
 
 mod arrivals;
 mod connect;
