@@ -144,7 +144,7 @@ impl Numbers {
             of_each(|worker| worker.sleeps),
         )?;
         let queued: usize = metrics.workers.iter().map(|worker| worker.queued).sum();
-        let lanes = queued + metrics.shared_line + metrics.ranked;
+        let lanes = queued + metrics.shared_queue + metrics.ranked;
         page.gauge("lanes_waiting", "Lanes and tasks that wait for a worker", lanes as i64)?;
         page.counter("stalls", "Workers that were stuck in one task for too long", metrics.stalls)?;
         page.counter(

@@ -71,7 +71,7 @@ impl Sched {
     }
 
     /// All workers are awake, and none counts as searching.
-    fn assert_nobody_idle(&self) {
+    fn assert_none_idle(&self) {
         assert_eq!(self.idle.sleeping(), 0);
         assert!(self.idle.begin_search(), "one of two workers may search, if none does");
     }
@@ -87,7 +87,7 @@ fn a_worker_does_not_sleep_through_a_push() {
         });
         sched.push();
         sleeper.join().unwrap();
-        sched.assert_nobody_idle();
+        sched.assert_none_idle();
     });
 }
 
@@ -101,7 +101,7 @@ fn a_worker_does_not_sleep_through_a_push_from_outside() {
         });
         sched.push_from_outside();
         sleeper.join().unwrap();
-        sched.assert_nobody_idle();
+        sched.assert_none_idle();
     });
 }
 
@@ -116,7 +116,7 @@ fn a_searcher_does_not_sleep_through_a_push_that_relied_on_it() {
         });
         sched.push();
         searcher.join().unwrap();
-        sched.assert_nobody_idle();
+        sched.assert_none_idle();
     });
 }
 
@@ -136,7 +136,7 @@ fn the_last_searcher_to_find_something_wakes_another() {
         sched.found(true); // it found a task elsewhere, and is busy from here on
         pusher.join().unwrap();
         sleeper.join().unwrap();
-        sched.assert_nobody_idle();
+        sched.assert_none_idle();
     });
 }
 
@@ -153,6 +153,6 @@ fn two_pushes_wake_two_sleepers() {
         for sleeper in sleepers {
             sleeper.join().unwrap();
         }
-        sched.assert_nobody_idle();
+        sched.assert_none_idle();
     });
 }

@@ -47,7 +47,7 @@ pub struct Metrics {
     pub panics: u64,
     /// Runnables (tasks and colors that are ready to run) in the queue that all workers share. It does not count those
     /// that a thread outside of the runtime has just submitted and no worker has seen.
-    pub shared_line: usize,
+    pub shared_queue: usize,
     /// Number of lanes (colors, or tasks with a color of their own) that wait in the queues by priority.
     pub ranked: usize,
     /// Number of workers that sleep now, since they have nothing to run.
@@ -121,7 +121,7 @@ impl Sched {
             finished,
             refused: self.shared.refused(),
             panics: self.shared.panics.count(),
-            shared_line: self.injector.queue_len(),
+            shared_queue: self.injector.queue_len(),
             ranked: self.ranks.len(),
             sleeping: self.idle.sleeping(),
             blocking_threads: 0,

@@ -172,8 +172,8 @@ impl Sched {
             match self.hand_off(worker, start) {
                 Relief::Sent => self.monitor.stalls.note_relief(),
                 Relief::Late => {}
-                Relief::Nobody if std::mem::replace(&mut watch.is_unrelieved, true) => {}
-                Relief::Nobody => self.monitor.stalls.note_nobody(),
+                Relief::NoSpare if std::mem::replace(&mut watch.is_unrelieved, true) => {}
+                Relief::NoSpare => self.monitor.stalls.note_no_spare(),
             }
         }
         if stuck_for >= limit {
@@ -193,7 +193,7 @@ impl Sched {
     /// Reports a stalled worker, after it was counted and a spare was sent: a subscriber may take its time.
     fn tell_of_stall(&self, worker: &Worker, watch: &mut StallWatch, stuck_for: Duration) {
         if watch.is_unrelieved {
-            self.monitor.stalls.tell_nobody(self.spares.most());
+            self.monitor.stalls.report_no_spare(self.spares.most());
         }
         if !watch.is_told
             && let Some(task) = self.task_of(worker)

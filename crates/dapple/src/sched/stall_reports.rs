@@ -43,7 +43,7 @@ struct Told {
     #[cfg(feature = "tracing")]
     kinds: std::collections::HashSet<String>,
     #[cfg(feature = "tracing")]
-    nobody: bool,
+    no_spare: bool,
 }
 
 impl Stalls {
@@ -62,7 +62,7 @@ impl Stalls {
     }
 
     /// Counts a spare that was needed and could not be had.
-    pub(super) fn note_nobody(&self) {
+    pub(super) fn note_no_spare(&self) {
         self.unrelieved.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -112,8 +112,8 @@ impl Stalls {
 
     /// Reports once that a spare was needed and could not be had.
     #[cfg(feature = "tracing")]
-    pub(super) fn tell_nobody(&self, most: usize) {
-        if std::mem::replace(&mut lock(&self.told).nobody, true) {
+    pub(super) fn report_no_spare(&self, most: usize) {
+        if std::mem::replace(&mut lock(&self.told).no_spare, true) {
             return;
         }
         report(move || {
@@ -128,7 +128,7 @@ impl Stalls {
     }
 
     #[cfg(not(feature = "tracing"))]
-    pub(super) fn tell_nobody(&self, _most: usize) {
+    pub(super) fn report_no_spare(&self, _most: usize) {
         let _ = &self.told;
     }
 }

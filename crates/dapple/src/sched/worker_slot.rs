@@ -78,7 +78,7 @@ pub(super) enum Relief {
     /// No spare is needed any more.
     Late,
     /// No spare is left, or no thread for one can be started.
-    Nobody,
+    NoSpare,
 }
 
 impl Spares {
@@ -129,14 +129,14 @@ impl Sched {
 
     /// Gives the slot of a stuck worker to a spare. `start` starts the spare's thread. For the monitor.
     pub(super) fn hand_off(&self, stuck: &Worker, start: &impl Fn(usize) -> io::Result<()>) -> Relief {
-        let Some((index, spare)) = self.free_spare() else { return Relief::Nobody };
+        let Some((index, spare)) = self.free_spare() else { return Relief::NoSpare };
         let worker = spare.worker.get_or_init(|| Box::new(self.make_spare(index)));
         self.spares.made.fetch_max(index + 1, Ordering::Release);
         // The thread is started before the slot is passed on. Passing it back would not be possible: the stuck worker
         // may be a spare that has left meanwhile.
         if !spare.has_thread.load(Ordering::Relaxed) {
             if !self.count_driver() || start(index).inspect_err(|_| self.forgo(1)).is_err() {
-                return Relief::Nobody;
+                return Relief::NoSpare;
             }
             spare.has_thread.store(true, Ordering::Relaxed);
         }

@@ -37,7 +37,7 @@ fn beat(stop: &Arc<AtomicBool>) -> JoinHandle<Duration> {
 }
 
 /// Runs `heavy` beside eight such tasks, none of which may be later than `bound`.
-async fn nobody_is_late_beside<T>(heavy: impl Future<Output = T>, bound: Duration) -> T {
+async fn no_task_is_late_beside<T>(heavy: impl Future<Output = T>, bound: Duration) -> T {
     let stop = Arc::new(AtomicBool::new(false));
     let beats: Vec<_> = (0..8).map(|_| beat(&stop)).collect();
     sleep(5 * MS).await.unwrap();
@@ -62,7 +62,7 @@ fn other_tasks_run_beside_a_stuck_worker() {
     for workers in [1, 2, 4] {
         sim(workers).explore(SEEDS, || async move {
             let heavy = async { spawn(async { sim::work(200 * MS) }).await.unwrap() };
-            nobody_is_late_beside(heavy, NOTICED).await;
+            no_task_is_late_beside(heavy, NOTICED).await;
             all_rest().await;
             let metrics = metrics();
             // Where there is another worker, it may be all that it takes.
@@ -97,7 +97,7 @@ fn other_tasks_run_when_all_workers_and_spares_are_stuck() {
                     heavy.await.unwrap();
                 }
             };
-            nobody_is_late_beside(heavy, 8 * NOTICED).await;
+            no_task_is_late_beside(heavy, 8 * NOTICED).await;
             all_rest().await;
             assert!(metrics().spares.len() <= 8, "{:?}", metrics());
         });
@@ -108,7 +108,7 @@ fn other_tasks_run_when_all_workers_and_spares_are_stuck() {
 fn spares_are_used_again_and_rest_in_between() {
     sim(1).explore(SEEDS, || async {
         for round in 0..5 {
-            nobody_is_late_beside(async { spawn(async { sim::work(60 * MS) }).await.unwrap() }, NOTICED)
+            no_task_is_late_beside(async { spawn(async { sim::work(60 * MS) }).await.unwrap() }, NOTICED)
                 .await;
             all_rest().await;
             assert_eq!(metrics().spares.len(), 1, "round {round}: {:?}", metrics());
@@ -151,7 +151,7 @@ fn the_stuck_color_keeps_its_turn_and_its_order() {
 fn a_main_color_that_is_stuck_holds_up_itself_alone() {
     for workers in [1, 2] {
         sim(workers).explore(SEEDS, || async {
-            nobody_is_late_beside(async { sim::work(200 * MS) }, NOTICED).await;
+            no_task_is_late_beside(async { sim::work(200 * MS) }, NOTICED).await;
             // Tasks elsewhere run while the main color is stuck; its own local task runs when it comes back.
             let woken = spawn(async {
                 sleep(20 * MS).await.unwrap();
@@ -221,7 +221,7 @@ fn a_panic_in_a_stuck_task_affects_only_that_task() {
             });
             assert!(heavy.await.unwrap_err().is_panic());
         };
-        nobody_is_late_beside(heavy, NOTICED).await;
+        no_task_is_late_beside(heavy, NOTICED).await;
         all_rest().await;
     });
 }
@@ -252,7 +252,7 @@ fn a_spare_serves_the_queue_of_the_stuck_worker_under_a_policy() {
     for workers in [1, 3] {
         let beside = || async {
             let heavy = async { spawn(async { sim::work(200 * MS) }).await.unwrap() };
-            nobody_is_late_beside(heavy, NOTICED).await;
+            no_task_is_late_beside(heavy, NOTICED).await;
             all_rest().await;
         };
         sim(workers).policy(ShortestQueue).explore(SEEDS, beside);
@@ -264,7 +264,7 @@ fn a_spare_serves_the_queue_of_the_stuck_worker_under_a_policy() {
 fn stall_after_is_how_long_others_wait() {
     sim(1).stall_after(2 * MS).explore(SEEDS, || async {
         let heavy = async { spawn(async { sim::work(50 * MS) }).await.unwrap() };
-        nobody_is_late_beside(heavy, 3 * MS).await;
+        no_task_is_late_beside(heavy, 3 * MS).await;
     });
 }
 

@@ -90,7 +90,7 @@ impl Things {
     }
 
     /// Checks that nothing has a waiter: a new caller is served at once, and no permit or message was lost.
-    async fn nobody_waits(&mut self) {
+    async fn no_task_waits(&mut self) {
         self.semaphore.add_permits(1);
         drop(self.semaphore.try_acquire().expect("the permit went to a waiter that was dropped"));
         for line in [format!("{:?}", self.notify), format!("{:?}", self.condvar)] {
@@ -163,7 +163,7 @@ fn a_scope_dropped_at_any_point_leaves_no_waiter() {
                     }
                 }
                 assert_eq!(drops.count(), polls.min(7));
-                things.nobody_waits().await;
+                things.no_task_waits().await;
                 sleep(ms(10)).await.unwrap();
                 assert_eq!(fired.load(Ordering::Relaxed), 0);
             }
@@ -181,7 +181,7 @@ fn a_foreign_select_drops_the_scope_that_loses() {
             let limit = Duration::from_micros(sim::random() % 2000);
             drop(select(scope, sleep(limit)).await);
         }
-        things.nobody_waits().await;
+        things.no_task_waits().await;
         sleep(ms(10)).await.unwrap();
         assert_eq!(fired.load(Ordering::Relaxed), 0);
     });

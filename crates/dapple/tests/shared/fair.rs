@@ -42,7 +42,7 @@ fn a_newcomer_yields_once_and_then_takes_a_free_state() {
 }
 
 #[test]
-fn readers_who_come_while_a_writer_waits_go_behind_it() {
+fn readers_that_come_while_a_writer_waits_go_behind_it() {
     in_both_worlds(5, || {
         let (state, other) = (Shared::new(0), Shared::new(0));
         let held = Held::reading(&state);

@@ -37,10 +37,10 @@ fn events(before: usize) -> bool {
 
 #[test]
 fn a_panicking_subscriber_does_not_affect_the_runtime() {
-    in_a_process_of_its_own("a_panicking_subscriber_does_not_affect_the_runtime", harms_nobody);
+    in_a_process_of_its_own("a_panicking_subscriber_does_not_affect_the_runtime", harms_no_other_task);
 }
 
-fn harms_nobody() {
+fn harms_no_other_task() {
     tracing::subscriber::set_global_default(Panics).unwrap();
     watched(|| {
         // The monitor reports that no spare is left, and the stuck task. It goes on counting after the panic.
