@@ -1,4 +1,4 @@
-//! How much memory the program takes.
+//! How much memory the program takes, and how many file descriptors.
 
 use std::fs;
 
@@ -31,4 +31,23 @@ fn the_cache_has_its_size_whatever_forms_pages_have() {
     }
     let grown = resident(&program).saturating_sub(before);
     assert!(grown < 48, "{grown} MiB for a cache of 8");
+}
+
+#[test]
+fn files_that_are_open_for_later_requests_make_room_when_descriptors_run_out() {
+    const FILES: usize = 150;
+    let folder = Folder::new(&[("small.txt", b"small")]);
+    // Files of zeros, each too large for the memory: they are kept open.
+    for number in 0..FILES {
+        fs::File::create(folder.at(&format!("{number}.bin"))).unwrap().set_len((1 << 20) + 1).unwrap();
+    }
+    let name = folder.path().display().to_string();
+    let program = Program::spawn_with_descriptors(96, &["serve", &name, "--port", "0", "--metrics", "off"]);
+    let (_program, address, _) = program.served();
+    for number in 0..FILES {
+        let answer = get(&address, &format!("/{number}.bin"), "range: bytes=0-0\r\n");
+        assert!(answer.starts_with("HTTP/1.1 206 "), "file {number}: {answer}");
+    }
+    let answer = get(&address, "/small.txt", "");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("small"), "{answer}");
 }

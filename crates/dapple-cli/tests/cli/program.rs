@@ -112,10 +112,22 @@ pub(crate) struct Program {
 
 impl Program {
     pub(crate) fn spawn(arguments: &[&str]) -> Program {
-        let mut child = command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Program::spawn_command(command(arguments)).unwrap()
+    }
+
+    fn spawn_command(mut command: Command) -> std::io::Result<Program> {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let (stdout, stderr) =
             (Lines::of(child.stdout.take().unwrap()), Lines::of(child.stderr.take().unwrap()));
-        Program { child, stdout, stderr }
+        Ok(Program { child, stdout, stderr })
+    }
+
+    /// Starts it with room for this many file descriptors.
+    pub(crate) fn spawn_with_descriptors(most: usize, arguments: &[&str]) -> Program {
+        let script = format!("ulimit -n {most} && exec \"$0\" \"$@\"");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_dapple")]).args(arguments).stdin(Stdio::null());
+        Program::spawn_command(shell).unwrap()
     }
 
     /// Starts it with a file, or a terminal, as its standard error.
@@ -131,16 +143,19 @@ impl Program {
         if rustix::process::geteuid().is_root() {
             command.uid(65534).gid(65534);
         }
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        let (stdout, stderr) =
-            (Lines::of(child.stdout.take().unwrap()), Lines::of(child.stderr.take().unwrap()));
-        Ok(Program { child, stdout, stderr })
+        Program::spawn_command(command)
     }
 
     /// Starts a server at a free port. Returns it with the address of the server and that of its metrics, from the banner.
     #[track_caller]
     pub(crate) fn serve(arguments: &[&str]) -> (Program, String, String) {
-        let program = Program::spawn(&[arguments, &["--port", "0"]].concat());
+        Program::spawn(&[arguments, &["--port", "0"]].concat()).served()
+    }
+
+    /// Waits for the banner of a server. Returns the program with the address of the server and that of its metrics.
+    #[track_caller]
+    pub(crate) fn served(self) -> (Program, String, String) {
+        let program = self;
         let after = |line: String| line.split_once("://").unwrap().1.to_owned();
         let address = after(program.stderr.find("address"));
         let metrics = program.stderr.find("metrics");

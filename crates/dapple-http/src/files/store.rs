@@ -183,7 +183,7 @@ impl PageStore {
     pub(super) async fn find(self: &Arc<Self>, path: &[u8]) -> PageLookup {
         self.counters.count(FileEvent::Miss);
         let found = self.single_flight.find(path, async {
-            match self.look(path).await {
+            match self.look_with_room(path).await {
                 Err(error) if dapple::is_cancelled(&error) => None,
                 Err(error) => Some(PageLookup::Problem(self.problem(path, &error))),
                 Ok(outcome) => Some(outcome),
@@ -229,6 +229,17 @@ impl PageStore {
             }
         };
         dapple::spawn(sweeping).detach();
+    }
+
+    /// As [`look`](Self::look). Where no file descriptor is left, files that are open for later requests are closed first.
+    async fn look_with_room(&self, path: &[u8]) -> io::Result<PageLookup> {
+        match self.look(path).await {
+            Err(error) if is_out_of_descriptors(&error) && !self.open.is_empty() => {
+                self.open.clear();
+                self.look(path).await
+            }
+            found => found,
+        }
     }
 
     async fn look(&self, path: &[u8]) -> io::Result<PageLookup> {
@@ -357,6 +368,10 @@ impl PageStore {
         self.counters.count(FileEvent::Load);
         Ok(FileContent::Memory(source.read(0..stamp.size).await?))
     }
+}
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// Whether the bytes of an open file are UTF-8. It is read once for that. A file longer than [`CHECKED`] does not count.
