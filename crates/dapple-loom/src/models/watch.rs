@@ -83,7 +83,7 @@ impl Watcher<'_> {
         };
         if is_there {
             let own = std::mem::take(&mut self.is_enlisted).then_some(&mut self.watch);
-            let mut wakers = None;
+            let mut wakers = Wakers::default();
             drop(self.state.gate.leave_into(hold, own, &mut wakers));
             return true;
         }
