@@ -150,7 +150,7 @@
 //!
 //! | `stm` | weakened | failure |
 //! |---|---|---|
-//! | a_transaction_never_sees_half_of_a_commit | `read`: no second look; reads later versions; `extend`: compares nothing | saw 0 and 1 |
+//! | a_transaction_never_sees_half_of_a_commit | `find`, `read`: no second look; reads later versions; `extend`: compares nothing | saw 0 and 1 |
 //! | of_two_updates_none_is_lost | `commit`: compares nothing; compares before it locks; takes its time before it locks; its shortcut allows for one more | one was lost |
 //! | of_two_transactions_that_read_what_the_other_writes_one_sees_the_other | `is_unchanged`: ignores locks | both wrote |
 //! | a_value_is_dropped_once_after_its_last_reader | `begin`: a Relaxed store; `end`: SeqCst to Relaxed; `retire`: does not look | freed while in use |

@@ -8,7 +8,9 @@
 //! * **ONE-DROPS**: a thread that drops a value, and drops others in its destructor, puts those into a queue and drops them
 //!   afterwards. So a list of a million variables takes no deep stack. The queue is on the stack of the outermost call.
 //! * **NO-DROP-IN-CLOSURE**: what is dropped in the closure of a transaction, such as a variable that no transaction has used,
-//!   waits until that transaction has ended: in its closure the destructor could begin no transaction of its own.
+//!   waits until that transaction has ended: in its closure the destructor could begin no transaction of its own. The
+//!   exception is a pending value that the closure itself replaces: it goes at once, as the closure's own values do, so that
+//!   a loop of writes keeps one.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
