@@ -112,6 +112,9 @@ impl Task {
     }
 
     /// Whether the task was cancelled: asked to end by itself.
+    ///
+    /// A cancel of the scope in which the task was spawned shows here a moment later than in its waits: the scope passes it on
+    /// to its tasks. To ask about a scope, use [`Canceller::is_cancelled`](crate::scope::Canceller::is_cancelled).
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.header().state.load().has(super::state::CANCELLED)
