@@ -155,6 +155,7 @@
 //! | of_two_transactions_that_read_what_the_other_writes_one_sees_the_other | `is_unchanged`: ignores locks | both wrote |
 //! | a_value_is_dropped_once_after_its_last_reader | `begin`: a Relaxed store; `end`: SeqCst to Relaxed; `retire`: does not look | freed while in use |
 //! | (the same) | `free`: does not mark; `end`: swap to load and store, or does not collect | left in limbo |
+//! | plain_values_are_dropped_together_after_their_last_reader | `publish`: a plain value is retired with a time two earlier | freed while in use |
 //! | a_parked_task_does_not_sleep_through_a_commit | `park`: does not compare, or does not set WAITED; `publish`: takes no waiters; unlocks first | asleep for ever |
 //! | a_task_parked_in_two_cells_is_woken_by_either | `take_waiters`: does not take the waker | asleep for ever |
 //! | one_commit_wakes_all_tasks_that_are_parked_in_a_cell | `take_waiters`: the first one only | asleep for ever |

@@ -13,7 +13,7 @@ use crate::prim::{AtomicBool, AtomicPtr, AtomicU64, Mutex};
 use crate::stm::cell::{CellHead, CellRef, ValueBits, version_of};
 use crate::stm::log::{Found, Poisoned, TxLog};
 use crate::stm::parking::Parked;
-use crate::stm::realm::{Limbo, Realm};
+use crate::stm::realm::{Limbo, Realm, ValueKind};
 use crate::stm::run_alone::RunAlone;
 use crate::task::guarded::GuardedWaker;
 
@@ -206,40 +206,53 @@ unsafe fn drop_counted(bits: ValueBits) {
     value.drops.fetch_add(1, Ordering::Relaxed);
 }
 
+static COUNTED: ValueKind = ValueKind { drop_bits: drop_counted, is_plain: false };
+static COUNTED_PLAIN: ValueKind = ValueKind { drop_bits: drop_counted, is_plain: true };
+
 #[test]
 fn a_value_is_dropped_once_after_its_last_reader() {
-    model(|| {
-        let drops = Arc::new(AtomicUsize::new(0));
-        let cell = CellHead::new(counted(&drops), Some(drop_counted));
-        cell.bind(WORLD);
-        let pair = Arc::new(Pair {
-            realm: realm(),
-            run_alone: RunAlone::of(AtomicBool::new(false)),
-            cells: [cell, CellHead::new(null_mut(), None)],
-        });
-        let writer = spawn({
-            let (pair, drops) = (pair.clone(), drops.clone());
-            move || {
-                let mut log = TxLog::new(pair.realm.take(WORLD), WORLD);
+    model(|| values_are_dropped(&COUNTED, 1));
+}
+
+/// PLAIN-LATER: in a model two values are retired together.
+#[test]
+fn plain_values_are_dropped_together_after_their_last_reader() {
+    model_of(2, || values_are_dropped(&COUNTED_PLAIN, 2));
+}
+
+fn values_are_dropped(kind: &'static ValueKind, writes: usize) {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let cell = CellHead::new(counted(&drops), Some(kind));
+    cell.bind(WORLD);
+    let pair = Arc::new(Pair {
+        realm: realm(),
+        run_alone: RunAlone::of(AtomicBool::new(false)),
+        cells: [cell, CellHead::new(null_mut(), None)],
+    });
+    let writer = spawn({
+        let (pair, drops) = (pair.clone(), drops.clone());
+        move || {
+            let mut log = TxLog::new(pair.realm.take(WORLD), WORLD);
+            for _ in 0..writes {
                 log.begin(&pair.realm, false);
                 log.write_bits(pair.cell(0), counted(&drops));
                 assert!(log.commit(&pair.realm, &pair.run_alone).is_ok());
                 end(&mut log, &pair.realm);
             }
-        });
-        let mut log = TxLog::new(pair.realm.take(WORLD), WORLD);
-        log.begin(&pair.realm, false);
-        if let Ok(bits) = log.read_bits(&pair.realm, pair.cell(0)) {
-            // SAFETY: the announcement keeps the value.
-            let value = unsafe { &*bits.cast::<Counted>() };
-            assert_eq!(value.value.read(), 7);
         }
-        end(&mut log, &pair.realm);
-        writer.join().unwrap();
-        assert_eq!(drops.load(Ordering::Relaxed), 1, "dropped by the last of the two");
-        // SAFETY: no thread is left.
-        unsafe { drop_counted(pair.cells[0].value()) };
     });
+    let mut log = TxLog::new(pair.realm.take(WORLD), WORLD);
+    log.begin(&pair.realm, false);
+    if let Ok(bits) = log.read_bits(&pair.realm, pair.cell(0)) {
+        // SAFETY: the announcement keeps the value.
+        let value = unsafe { &*bits.cast::<Counted>() };
+        assert_eq!(value.value.read(), 7);
+    }
+    end(&mut log, &pair.realm);
+    writer.join().unwrap();
+    assert_eq!(drops.load(Ordering::Relaxed), writes, "dropped by the last of the two");
+    // SAFETY: no thread is left.
+    unsafe { drop_counted(pair.cells[0].value()) };
 }
 
 fn end(log: &mut TxLog, realm: &Realm) {

@@ -21,7 +21,7 @@ use std::cell::UnsafeCell;
 use std::ptr::{NonNull, null};
 
 use super::parking::ParkedLink;
-use super::realm::DropBits;
+use super::realm::{DropBits, ValueKind};
 use crate::prim::{AtomicPtr, AtomicU32, AtomicU64, IS_MODEL, Ordering, spin_loop, yield_now};
 use crate::world;
 
@@ -61,7 +61,7 @@ pub(crate) struct CellHead {
     /// The world whose transactions use the cell. BOUND-TO-WORLD in `realm`
     world: AtomicU32,
     /// How a value is dropped, if it has to be.
-    drop_bits: Option<DropBits>,
+    kind: Option<&'static ValueKind>,
 }
 
 // SAFETY: the list of waiters is reached by the owner of the cell alone. LOCK-BIT
@@ -76,21 +76,27 @@ pub(crate) fn version_of(word: u64) -> u64 {
 }
 
 impl CellHead {
-    pub(crate) fn new(value: ValueBits, drop_bits: Option<DropBits>) -> CellHead {
+    pub(crate) fn new(value: ValueBits, kind: Option<&'static ValueKind>) -> CellHead {
         CellHead {
             word: AtomicU64::new(0),
             value: AtomicPtr::new(value),
             waiters: UnsafeCell::new(null()),
             handles: HandleCount(AtomicU32::new(1)),
             world: AtomicU32::new(UNBOUND),
-            drop_bits,
+            kind,
         }
     }
 
     /// How a value is dropped, if it has to be.
     #[inline]
     pub(crate) fn drop_bits(&self) -> Option<DropBits> {
-        self.drop_bits
+        self.kind.map(|kind| kind.drop_bits)
+    }
+
+    /// The kind of its values, unless they need not be dropped.
+    #[inline]
+    pub(crate) fn kind(&self) -> Option<&'static ValueKind> {
+        self.kind
     }
 
     /// The word. SeqCst: ANNOUNCED-OR-LOCKED in `realm`
@@ -169,7 +175,7 @@ impl CellHead {
     pub(crate) unsafe fn free(cell: ValueBits) {
         // SAFETY: promised by the caller.
         let cell = unsafe { Box::from_raw(cell.cast::<CellHead>()) };
-        let (value, drop_bits) = (cell.value.load(Ordering::Acquire), cell.drop_bits);
+        let (value, drop_bits) = (cell.value.load(Ordering::Acquire), cell.drop_bits());
         drop(cell);
         if let Some(drop_bits) = drop_bits {
             // SAFETY: the cell owned its value, and is gone.

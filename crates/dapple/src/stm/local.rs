@@ -11,6 +11,7 @@ use std::ptr::null_mut;
 use std::rc::Rc;
 
 use super::cell::{EVERYWHERE, UNBOUND};
+use super::drops::drop_all;
 use super::log::TxLog;
 use super::realm::{Limbo, Realm};
 use super::run_alone::RunAlone;
@@ -27,15 +28,33 @@ static REAL_ALONE: RunAlone = RunAlone::of(AtomicBool::new(false));
 const REAL: u32 = 1;
 
 thread_local! {
-    static CACHE: Cell<Option<Box<TxLog>>> = const { Cell::new(None) };
+    static CACHE: Cell<Option<IdleLog>> = const { Cell::new(None) };
+}
+
+/// A log that no transaction uses. PLAIN-LATER in `log`
+struct IdleLog(Option<Box<TxLog>>);
+
+impl IdleLog {
+    #[inline]
+    fn take(mut self) -> Option<Box<TxLog>> {
+        self.0.take()
+    }
+}
+
+impl Drop for IdleLog {
+    fn drop(&mut self) {
+        if let Some(log) = &mut self.0 {
+            log.retire_plain(&REALM);
+            drop_all(&mut log.retired);
+        }
+    }
 }
 
 /// The part of a simulated world.
 pub(super) struct SimulatedPart {
     number: u32,
     run_alone: RunAlone,
-    #[expect(clippy::vec_box, reason = "a log stays in its box when it is taken")]
-    logs: RefCell<Vec<Box<TxLog>>>,
+    logs: RefCell<Vec<IdleLog>>,
 }
 
 impl Default for SimulatedPart {
@@ -77,7 +96,7 @@ impl TxWorld {
             None => CACHE.try_with(Cell::take).ok().flatten(), // in a destructor of a thread-local there is none
             Some(part) => part.logs.borrow_mut().pop(),
         };
-        cached.unwrap_or_else(|| self.new_log())
+        cached.and_then(IdleLog::take).unwrap_or_else(|| self.new_log())
     }
 
     #[cold]
@@ -88,7 +107,8 @@ impl TxWorld {
     /// Gives a log back, which is empty.
     #[inline]
     pub(super) fn give_log(&self, log: Box<TxLog>) {
-        let log = match &self.0 {
+        let log = IdleLog(Some(log));
+        let replaced = match &self.0 {
             // One that was nested in a transaction finds another one here, and replaces it.
             None => CACHE.try_with(|cache| cache.replace(Some(log))).ok().flatten(),
             Some(part) => {
@@ -96,6 +116,6 @@ impl TxWorld {
                 None
             }
         };
-        drop(log);
+        drop(replaced);
     }
 }

@@ -9,12 +9,14 @@
 //!   swallowed the error. Only `or_else` takes a `Retry` back, with all that its first branch has written.
 //! * **LENT-STAYS**: a pending value that was lent for the rest of the transaction is not changed or dropped before its end.
 //! * **LOG-OWNS**: the log owns the pending values in `writes`, `undo` and `kept`.
+//! * **PLAIN-LATER**: old values of a plain kind wait in `plain` until there are some of them, or the log is not used any
+//!   more. Then they are retired, with the times at which they were replaced. So most commits look at no other announcement.
 
 use super::cell::{CellRef, LOCKED, VERSION, ValueBits, WAITED, version_of};
 use super::parking::take_waiters;
 use super::realm::{Announcement, DropBits, Realm, Retired};
 use super::run_alone::RunAlone;
-use crate::prim::step_fence;
+use crate::prim::{IS_MODEL, step_fence};
 use crate::task::guarded::GuardedWaker;
 use crate::world;
 
@@ -22,6 +24,8 @@ use crate::world;
 const FEW: usize = 8;
 /// Entries that a log, and limbo, keep room for when they are not in use.
 pub(crate) const KEEPS: usize = 1 << 12;
+/// Old values that are retired together. PLAIN-LATER
+const PLAIN: usize = if IS_MODEL { 2 } else { 64 };
 
 /// A cell that was read, and its version.
 #[derive(Clone, Copy)]
@@ -114,6 +118,8 @@ pub(crate) struct TxLog {
     /// Calls for after the commit.
     pub(crate) hooks: Vec<Box<dyn FnOnce()>>,
     pub(crate) retired: Vec<Retired>,
+    /// PLAIN-LATER
+    plain: Vec<Retired>,
     pub(crate) wakers: Vec<GuardedWaker>,
 }
 
@@ -144,6 +150,7 @@ impl TxLog {
             kept: Vec::new(),
             hooks: Vec::new(),
             retired: Vec::new(),
+            plain: Vec::new(),
             wakers: Vec::new(),
         }
     }
@@ -161,6 +168,9 @@ impl TxLog {
     pub(crate) fn end(&mut self, realm: &Realm) {
         self.reads.clear();
         let is_marked = self.announcement.end();
+        if self.plain.len() >= PLAIN {
+            self.retired.append(&mut self.plain); // PLAIN-LATER
+        }
         realm.retire(&mut self.retired, self.world);
         if is_marked {
             realm.collect(&mut self.retired, self.world); // MARKED-COLLECTS
@@ -168,6 +178,12 @@ impl TxLog {
         if self.reads.capacity().max(self.writes.capacity()) > KEEPS {
             self.shrink();
         }
+    }
+
+    /// Retires all plain values, before the log is dropped. Those that are to be dropped now are in `retired`.
+    pub(crate) fn retire_plain(&mut self, realm: &Realm) {
+        self.retired.append(&mut self.plain);
+        realm.retire(&mut self.retired, self.world);
     }
 
     /// A large transaction keeps no memory.
@@ -178,6 +194,7 @@ impl TxLog {
         self.undo.shrink_to(KEEPS);
         self.kept.shrink_to(KEEPS);
         self.index = Vec::new();
+        self.plain.shrink_to(KEEPS);
     }
 
     /// The time as of which it has read, and once it has committed writes, their time.
@@ -487,9 +504,11 @@ impl TxLog {
         for write in &self.writes {
             let cell = write.cell.get();
             let old = cell.replace(write.value);
-            if let Some(drop_bits) = cell.drop_bits() {
+            if let Some(kind) = cell.kind() {
                 // SAFETY: the value was in the cell until now, which was locked before `time`. RETIRED-LATER
-                self.retired.push(unsafe { Retired::new(old, drop_bits, time, cell.world()) });
+                let old = unsafe { Retired::new(old, kind.drop_bits, time, cell.world()) };
+                let retired = if kind.is_plain { &mut self.plain } else { &mut self.retired };
+                retired.push(old);
             }
             if write.before & WAITED != 0 {
                 // SAFETY: we own the cell. LOCK-BIT

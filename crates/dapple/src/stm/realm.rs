@@ -45,6 +45,14 @@ const TIME: u32 = 2;
 /// Drops a value, or a cell with its value. It may panic, as the value's destructor may.
 pub(crate) type DropBits = unsafe fn(ValueBits);
 
+/// How the values of a cell are dropped.
+pub(crate) struct ValueKind {
+    pub(crate) drop_bits: DropBits,
+    /// A value is small and has no destructor, so that no code can tell when it is dropped. A log keeps some such values, and
+    /// retires them together: PLAIN-LATER in `log`.
+    pub(crate) is_plain: bool,
+}
+
 /// A value or cell that is not used any more, and has to be dropped.
 pub(crate) struct Retired {
     bits: ValueBits,

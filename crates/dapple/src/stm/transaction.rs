@@ -219,9 +219,9 @@ impl<'tx> Transaction<'tx> {
 
     fn replace<T: Send + Sync + 'static>(&mut self, at: usize, value: T) {
         let old = self.log.replace(at, value::to_bits(value));
-        if let (Some(old), Some(drop_bits)) = (old, value::drop_bits::<T>()) {
+        if let (Some(old), Some(kind)) = (old, value::kind::<T>()) {
             // SAFETY: it was the pending value, and is not lent. LOG-OWNS
-            unsafe { drop_bits(old) };
+            unsafe { (kind.drop_bits)(old) };
         }
     }
 

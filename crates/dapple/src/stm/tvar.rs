@@ -62,7 +62,7 @@ impl<T: Send + Sync + 'static> TVar<T> {
     /// undone, the variable still exists.
     #[must_use]
     pub fn new(value: T) -> TVar<T> {
-        let cell = Box::new(CellHead::new(value::to_bits(value), value::drop_bits::<T>()));
+        let cell = Box::new(CellHead::new(value::to_bits(value), value::kind::<T>()));
         TVar { cell: NonNull::from(Box::leak(cell)), of: PhantomData }
     }
 

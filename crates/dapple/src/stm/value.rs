@@ -8,6 +8,8 @@
 //! * **SENDABLE**: values are dropped on any thread, and seen on several at once: `Send + Sync + 'static`.
 
 use std::any::TypeId;
+use std::marker::PhantomData;
+use std::mem::needs_drop;
 use std::num::{
     NonZeroI8, NonZeroI16, NonZeroI32, NonZeroI64, NonZeroIsize, NonZeroU8, NonZeroU16, NonZeroU32,
     NonZeroU64, NonZeroUsize,
@@ -16,7 +18,7 @@ use std::ptr::without_provenance_mut;
 use std::sync::Arc;
 
 use super::cell::ValueBits;
-use super::realm::DropBits;
+use super::realm::ValueKind;
 
 /// Whether a type is kept in place. The compiler knows the answer. PLAIN-NUMBER
 #[inline(always)]
@@ -103,10 +105,18 @@ pub(super) unsafe fn get_mut<'a, T: 'static>(bits: ValueBits) -> Option<&'a mut 
     Some(unsafe { &mut *value })
 }
 
+/// The most bytes of a value that a log keeps to retire it with others.
+const SMALL: usize = 64;
+
 /// How values of the type are dropped; `None` if they need not be.
 #[inline(always)]
-pub(super) fn drop_bits<T: Send + Sync + 'static>() -> Option<DropBits> {
-    (!is_in_place::<T>()).then_some(drop_arc::<T> as DropBits)
+pub(super) fn kind<T: Send + Sync + 'static>() -> Option<&'static ValueKind> {
+    struct Of<T>(PhantomData<T>);
+    impl<T: Send + Sync + 'static> Of<T> {
+        const KIND: ValueKind =
+            ValueKind { drop_bits: drop_arc::<T>, is_plain: !needs_drop::<T>() && size_of::<T>() <= SMALL };
+    }
+    (!is_in_place::<T>()).then_some(const { &Of::<T>::KIND })
 }
 
 /// # Safety
