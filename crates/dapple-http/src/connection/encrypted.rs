@@ -9,6 +9,8 @@
 //!
 //! * **BY-THE-SOCKET**: the progress of a client is noted where the socket takes bytes or has no room ([`Wire`]), also while
 //!   the stream is flushed or closed. Bytes that rustls takes into its buffer are no progress of the client.
+//! * **GIVES-WAY**: a write for which rustls took bytes, and the socket took none, is followed by a `Pending`. rustls returns
+//!   `Ready` for it, and its caller would go on: past the budget of the task, if that is why the socket had to wait.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -46,12 +48,14 @@ pub(crate) struct Encrypted<S> {
     room: usize,
     /// How much it has taken so far.
     taken: u64,
+    /// The last write left bytes in the buffer. GIVES-WAY
+    gives_way: bool,
 }
 
 impl<S> Encrypted<S> {
     pub(crate) fn new(mut stream: TlsStream<Wire<S>>) -> Encrypted<S> {
         stream.get_mut().1.set_buffer_limit(Some(LEAST));
-        Encrypted { stream, room: LEAST, taken: 0 }
+        Encrypted { stream, room: LEAST, taken: 0, gives_way: false }
     }
 
     /// Adapts the buffer after a write that took `taken` bytes.
@@ -114,7 +118,12 @@ impl<S: ClientStream + AsyncRead + AsyncWrite> Write for Encrypted<S> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if std::mem::take(&mut self.gives_way) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending; // GIVES-WAY
+        }
         let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.gives_way = matches!(polled, Poll::Ready(Ok(_))) && self.stream.get_ref().1.wants_write();
         self.adapted(polled)
     }
 
